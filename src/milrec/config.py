@@ -1,0 +1,143 @@
+"""Settings are frozen values that come from TOML, JSON or `KEY=VALUE`; an unknown key is an error that lists the known.
+
+A fit has four sections of settings: the model, the loss (in losses.py), the target set and the training. Their field
+names are all different, so that a user says `missing_weight=5e5` or `epochs=30` without naming a section.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from milrec.errors import SettingsError
+
+Activation = Literal["linear", "sigmoid", "tanh", "relu"]
+S = TypeVar("S", bound="Settings")
+
+
+class Settings(BaseModel):
+    """A frozen value with checked fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class AutoencoderSettings(Settings):
+    """Denoising autoencoder: h = s(W·v + b), q = s'(W'·h + b') (equations 12 and 13)."""
+
+    model: Literal["dae"] = "dae"
+    n_factors: int = Field(200, ge=1, description="D, the size of the hidden layer")
+    encoder: Activation = Field("linear", description="activation s of the hidden layer")
+    decoder: Literal["sigmoid", "linear"] = Field("sigmoid", description="activation s' of the output")
+    corruption: float = Field(0.5, ge=0, lt=1, description="probability that the encoder does not see an item")
+    input_weights: Literal["binary", "counts", "log"] = Field(
+        "binary", description="what the encoder sees of an adopted item: 1, its weight, or log(1 + weight)"
+    )
+
+
+class FactorizationSettings(Settings):
+    """Matrix factorization: the same with the one-hot user id as input."""
+
+    model: Literal["mf"] = "mf"
+    n_factors: int = Field(200, ge=1, description="D, the number of factors")
+    encoder: Activation = Field("linear", description="activation s of the user factors")
+    decoder: Literal["sigmoid", "linear"] = Field("sigmoid", description="activation s' of the output")
+
+
+class PopularitySettings(Settings):
+    """Everybody gets the most adopted items that they do not have yet."""
+
+    model: Literal["popularity"] = "popularity"
+
+
+ModelSettings = AutoencoderSettings | FactorizationSettings | PopularitySettings
+
+
+class TargetSettings(Settings):
+    """Which missing items of a user enter the loss (section 3.3 of the paper)."""
+
+    target_set: Literal["per_user", "shared", "expectation", "all"] = Field(
+        "per_user",
+        description="missing items drawn for each user, drawn once per batch, weighted by their chance to be drawn, "
+        "or all with weight 1",
+    )
+    target_factor: float = Field(50, gt=0, description="missing items drawn per user = factor × median adopted")
+
+
+class TrainingSettings(Settings):
+    """How a model is fitted."""
+
+    batch_size: int = Field(100, ge=1, description="users per step")
+    epochs: int | None = Field(None, ge=1, description="passes over the users; unset: until validation stops improving")
+    iterations: int | None = Field(None, ge=1, description="steps, instead of epochs")
+    learning_rate: float = Field(1e-3, gt=0, description="of Adam; the peak where a schedule varies it")
+    schedule: Literal["constant", "linear", "cosine", "one_cycle"] = Field(
+        "constant", description="learning rate over the whole run"
+    )
+    weight_decay: float = Field(1e-6, ge=0, description="λ")
+    weight_decay_form: Literal["plain", "scaled"] = Field(
+        "plain", description="λ(‖W‖²+‖W'‖²), or λ/D·(‖W‖²/rows + ‖W'‖²/rows)"
+    )
+    measure: str = Field("ndcg@100", description="validation measure that chooses the weights to keep")
+    validate_every: int | None = Field(None, ge=1, description="steps; unset: an epoch, but at least 50 steps")
+    patience: int = Field(8, ge=0, description="validations without improvement before stopping; 0: never stop early")
+    checkpoint_seconds: float = Field(30, ge=0, description="at most this much work is lost when a fit is killed")
+    device: str = Field("cpu", description="cpu, cuda, or auto for a GPU where there is one")
+    threads: int | None = Field(None, ge=1, description="CPU threads; unset: as many as the machine has")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> TrainingSettings:
+        if self.epochs is not None and self.iterations is not None:
+            raise ValueError("epochs and iterations are two ways to say how long: set one of them")
+        return self
+
+
+def build(settings: type[S], values: Mapping[str, Any], where: str = "") -> S:
+    """Settings from plain values; what is wrong becomes one sentence that lists what is known."""
+    try:
+        return settings.model_validate(dict(values))
+    except ValidationError as error:
+        raise SettingsError(_sentence(error, settings, where)) from None
+
+
+def changed(settings: S, values: Mapping[str, Any]) -> S:
+    """The same settings with some fields replaced, checked again."""
+    return build(type(settings), {**settings.model_dump(), **values})
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, Any]:
+    """`KEY=VALUE` texts as a mapping; `none` unsets a value. Numbers are recognised by the field they go to."""
+    values: dict[str, Any] = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(f"'{text}' is not a setting; write KEY=VALUE, for example --set epochs=30")
+        if key.strip() in values:
+            raise SettingsError(f"setting '{key.strip()}' is given twice")
+        values[key.strip()] = None if value.strip().lower() == "none" else value.strip()
+    return values
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"there is no file '{path}'") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise SettingsError(f"'{path}' is not readable TOML ({error})") from None
+
+
+def _sentence(error: ValidationError, settings: type[Settings], where: str) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    place = f" in {where}" if where else ""
+    if first["type"] == "extra_forbidden":
+        return f"unknown setting '{key}'{place}; known settings: {', '.join(settings.model_fields)}"
+    if not key:
+        return first["msg"].removeprefix("Value error, ") + place
+    if first["type"] == "missing":
+        return f"setting '{key}'{place} is missing"
+    return f"setting '{key}'{place} is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"

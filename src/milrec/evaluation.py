@@ -1,0 +1,226 @@
+"""scoring × metrics × tail → Evaluation, a plain value that becomes JSON.
+
+Lists of 200 items are made for every user with targets, and everything is read off them in one pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from milrec import metrics, tail
+from milrec.errors import DataError, SettingsError
+from milrec.interactions import Interactions, Truth
+from milrec.models import Model, Popularity
+from milrec.presets import FitSettings
+from milrec.sampling import n_missing_drawn
+from milrec.scoring import logit_blocks, masked, top_items
+from milrec.splitting import HeldOut
+
+LIST_LENGTH = 200
+CUTOFFS = {"recall": (1, 5, 10, 20, 50, 100), "ndcg": (10, 20, 100), "novelty_ndcg": (20, 100)}
+SHORT_LIST = 20
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model's lists are worth, and what they are made of."""
+
+    measures: dict[str, float]  # mean over users; NaN where undefined
+    intervals: dict[str, tuple[float, float]]  # 95 % bootstrap interval of each mean
+    undefined: dict[str, int]  # users without a value
+    n_users: int
+    dropped_targets: int
+    interval_cuts: tuple[int, int]
+    top_shares: dict[str, float]  # percent of the top-200 in the short, medium and long tail
+    rank_evolution: dict[str, list[float]]  # share of users with an item of the interval at each place
+    preference_distribution: list[float] | None  # percent per threshold interval; None for a model without preferences
+    per_user: dict[str, npt.NDArray[np.float64]] = field(repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Flat, with plain numbers; undefined is null."""
+        return {
+            **{name: _number(value) for name, value in self.measures.items()},
+            "n_users": self.n_users,
+            "dropped_targets": self.dropped_targets,
+            f"top_{LIST_LENGTH}_share": self.top_shares,
+            "interval_cuts": list(self.interval_cuts),
+            "preference_distribution": self.preference_distribution,
+            "rank_evolution": self.rank_evolution,
+            "intervals": {name: [_number(low), _number(high)] for name, (low, high) in self.intervals.items()},
+            "undefined": self.undefined,
+        }
+
+
+def evaluate(
+    model: Model,
+    settings: FitSettings,
+    train: Interactions,
+    held_out: HeldOut,
+    report: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Judge a model on a held-out part; `report` is told how many users are done, of how many."""
+    users = np.flatnonzero(np.diff(held_out.targets.indptr))
+    if len(users) == 0:
+        raise DataError("there is no user with items to be found; the data is too small for this split")
+    audience = held_out.audience.part(users)
+    targets, rejected_targets = held_out.targets[users], held_out.rejected_targets[users]
+    popularity = train.popularity()
+    tally = _Tally(popularity, has_preferences=_has_preferences(model, settings))
+    truth = train.truth if audience.rows is not None else None
+    n_drawn = _n_drawn(settings, train)
+    for block, logits in logit_blocks(model, settings, audience, n_drawn):
+        part = audience.part(block)
+        scores = masked(logits, part)
+        lists = top_items(scores, LIST_LENGTH)
+        tally.add_lists(lists, metrics.find_hits(lists, _rows(targets[block])))
+        tally.add_rejected(lists, _rows(rejected_targets[block]))
+        if tally.has_preferences:
+            tally.add_preferences(model.preference(torch.from_numpy(logits)).numpy())  # type: ignore[union-attr]
+        if truth is not None and part.rows is not None:
+            tally.add_truth(lists, truth, part.rows, np.isneginf(scores))
+        if report is not None:
+            report(block.stop, len(users))
+    return tally.result(len(users), held_out.dropped_targets)
+
+
+def validation_measure(
+    name: str, settings: FitSettings, train: Interactions, held_out: HeldOut
+) -> Callable[[Model], float]:
+    """A function that gives the mean of one ranking measure, and computes nothing else."""
+    measure, cutoff = _parsed(name)
+    users = np.flatnonzero(np.diff(held_out.targets.indptr))
+    audience, targets = held_out.audience.part(users), held_out.targets[users]
+    novelty, n_drawn = metrics.novelties(train.popularity()), _n_drawn(settings, train)
+
+    def measured(model: Model) -> float:
+        values = []
+        for block, logits in logit_blocks(model, settings, audience, n_drawn):
+            lists = top_items(masked(logits, audience.part(block)), cutoff)
+            values.append(_ranking(measure, metrics.find_hits(lists, _rows(targets[block])), novelty, cutoff))
+        return float(np.nanmean(np.concatenate(values)))
+
+    return measured
+
+
+class _Tally:
+    """Sums over blocks of users."""
+
+    def __init__(self, popularity: npt.NDArray[np.int64], has_preferences: bool) -> None:
+        self.popularity, self.has_preferences = popularity, has_preferences
+        self.novelty = metrics.novelties(popularity)
+        self.tail_intervals = tail.tail_intervals(popularity)
+        self.per_user: dict[str, list[npt.NDArray[np.float64]]] = {}
+        self.exposure = {n: np.zeros(len(popularity), dtype=np.int64) for n in (SHORT_LIST, LIST_LENGTH)}
+        self.by_rank = np.zeros((3, min(LIST_LENGTH, len(popularity))), dtype=np.int64)
+        self.preferences = np.zeros(len(tail.PREFERENCE_THRESHOLDS) - 1)
+
+    def add_lists(self, lists: npt.NDArray[np.int64], hits: metrics.Hits) -> None:
+        for measure, cutoffs in CUTOFFS.items():
+            for cutoff in cutoffs:
+                self._note(f"{measure}@{cutoff}", _ranking(measure, hits, self.novelty, cutoff))
+        self._note("novelty_ndcg_maximum@100", metrics.novelty_ndcg(hits, self.novelty, 100, ideal="maximum"))
+        self._note("recall_of_all@20", metrics.recall_of_all(hits, 20))
+        for n in self.exposure:
+            self.exposure[n] += tail.exposure(lists[:, :n], len(self.popularity))
+            self._note(f"mean_popularity@{n}", tail.list_popularity(lists[:, :n], self.popularity))
+        shares = 100 * tail.list_shares(lists, self.tail_intervals)  # (n_users, 3)
+        for interval in tail.TailInterval:
+            self._note(f"{interval.name.lower()}_share@{LIST_LENGTH}", shares[:, interval])
+        self.by_rank += tail.interval_counts(lists, self.tail_intervals)
+
+    def add_rejected(self, lists: npt.NDArray[np.int64], rejected: list[npt.NDArray[np.int64]]) -> None:
+        """Share of the short list that the user is known, from kept-back data, to reject; only where there is any."""
+        hits = metrics.find_hits(lists[:, :SHORT_LIST], rejected)
+        length = np.maximum((hits.top_items >= 0).sum(axis=1), 1)
+        self._note(f"rejected_share@{SHORT_LIST}", np.where(hits.n_targets > 0, hits.found.sum(axis=1) / length, np.nan))
+
+    def add_preferences(self, preference: npt.NDArray[np.float32]) -> None:
+        self.preferences += tail.preference_shares(preference).sum(axis=0)
+
+    def add_truth(
+        self,
+        lists: npt.NDArray[np.int64],
+        truth: Truth,
+        rows: npt.NDArray[np.int64],
+        hidden: npt.NDArray[np.bool_],
+    ) -> None:
+        """How well lists match the true preferences of a simulation, for items that could be listed."""
+        true = np.where(hidden, 0.0, truth.preference(rows))  # (n_users, n_items)
+        listed = np.where(lists >= 0, np.take_along_axis(true, np.maximum(lists, 0), axis=1), 0.0)
+        n = lists.shape[1]
+        ideal = -np.sort(np.partition(-true, n - 1, axis=1)[:, :n], axis=1)
+        for cutoff in (20, 100):
+            self._note(f"true_ndcg@{cutoff}", metrics.graded_ndcg(listed, ideal, cutoff))
+        length = np.maximum((lists[:, :SHORT_LIST] >= 0).sum(axis=1), 1)
+        self._note(f"true_preference@{SHORT_LIST}", listed[:, :SHORT_LIST].sum(axis=1) / length)
+
+    def result(self, n_users: int, dropped_targets: int) -> Evaluation:
+        per_user = {name: np.concatenate(values) for name, values in self.per_user.items()}
+        per_user = {name: values for name, values in per_user.items() if not np.isnan(values).all()}
+        table = np.stack(list(per_user.values()), axis=1)  # (n_users, n_measures)
+        low, high = metrics.bootstrap_interval(table, np.random.default_rng(0))
+        measures = dict(zip(per_user, np.nanmean(table, axis=0).tolist(), strict=True))
+        for n, exposure in self.exposure.items():
+            measures[f"coverage@{n}"] = float((exposure > 0).mean())
+            measures[f"exposure_gini@{n}"] = tail.gini(exposure)
+        names = [interval.name.lower() for interval in tail.TailInterval]
+        distribution = (100 * self.preferences / n_users).tolist() if self.has_preferences else None
+        places = np.maximum(self.by_rank.sum(axis=0), 1)
+        return Evaluation(
+            measures=measures,
+            intervals=dict(zip(per_user, zip(low.tolist(), high.tolist(), strict=True), strict=True)),
+            undefined={name: int(np.isnan(values).sum()) for name, values in per_user.items() if np.isnan(values).any()},
+            n_users=n_users,
+            dropped_targets=dropped_targets,
+            interval_cuts=tail.interval_cuts(self.popularity),
+            top_shares={
+                name: float(100 * total / max(self.by_rank.sum(), 1))
+                for name, total in zip(names, self.by_rank.sum(axis=1), strict=True)
+            },
+            rank_evolution=dict(zip(names, (self.by_rank / places).tolist(), strict=True)),
+            preference_distribution=distribution,
+            per_user=per_user,
+        )
+
+    def _note(self, name: str, values: npt.NDArray[np.float64]) -> None:
+        self.per_user.setdefault(name, []).append(values)
+
+
+def _ranking(measure: str, hits: metrics.Hits, novelty: npt.NDArray[np.float64], cutoff: int) -> npt.NDArray[np.float64]:
+    if measure == "recall":
+        return metrics.recall(hits, cutoff)
+    if measure == "ndcg":
+        return metrics.ndcg(hits, cutoff)
+    return metrics.novelty_ndcg(hits, novelty, cutoff)
+
+
+def _parsed(name: str) -> tuple[str, int]:
+    measure, _, cutoff = name.partition("@")
+    if measure not in CUTOFFS or not cutoff.isdecimal() or not 1 <= int(cutoff) <= LIST_LENGTH:
+        known = ", ".join(f"{known}@N" for known in CUTOFFS)
+        raise SettingsError(f"unknown measure '{name}'; known measures: {known}, with N from 1 to {LIST_LENGTH}")
+    return measure, int(cutoff)
+
+
+def _n_drawn(settings: FitSettings, train: Interactions) -> int:
+    return n_missing_drawn(train.adopted, settings.target_set.target_factor if settings.target_set else 1.0)
+
+
+def _has_preferences(model: Model, settings: FitSettings) -> bool:
+    """Probabilities over a catalogue and counts of adopters are no preferences (section 4.2 of the paper)."""
+    return not isinstance(model, Popularity) and settings.loss is not None and settings.loss.loss != "multinomial"
+
+
+def _rows(pairs: Any) -> list[npt.NDArray[np.int64]]:
+    return [items.astype(np.int64) for items in np.split(pairs.indices, pairs.indptr[1:-1])]
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,198 @@
+"""Files and folders that appear whole or not at all, and that are checked before they are used.
+
+Everything milrec keeps (data, splits, models, runs) is a folder with a `milrec.json` that names its kind, its format
+version, its facts, and the size and SHA-256 of every file beside it. A folder is written under a temporary name and
+then renamed; nothing in it is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from milrec.errors import FolderError
+
+MANIFEST = "milrec.json"
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `milrec.json` says of a folder whose files have been checked."""
+
+    path: Path
+    kind: str
+    facts: dict[str, Any]
+    hashes: dict[str, str]
+
+    def fingerprint(self) -> str:
+        """One hash for the content of the whole folder, whatever its name, place or date."""
+        content = json.dumps(sorted(self.hashes.items())).encode()
+        return hashlib.sha256(content).hexdigest()
+
+
+@dataclass
+class Draft:
+    """A folder being written: put files into `path`, and what the manifest shall say into `facts`."""
+
+    path: Path
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, renamed to it when the block ends well, removed when it does not."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FolderError(f"folder '{path.parent}' does not exist; create it, or write '{path.name}' elsewhere")
+    if path.is_dir():
+        raise FolderError(f"'{path}' is a folder; name a file to write")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield draft
+        _flush_to_disk(draft)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON that opens anywhere: UTF-8, indented, no NaN (undefined numbers are null)."""
+    with new_file(path) as draft:
+        draft.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FolderError(f"there is no file '{path}'") from None
+    except (ValueError, OSError) as error:
+        raise FolderError(f"'{path}' is not readable JSON ({error})") from None
+
+
+@contextmanager
+def new_folder(path: Path, kind: str, replace: bool = False) -> Iterator[Draft]:
+    """A folder of the given kind that appears under `path`, complete, when the block ends well."""
+    path = Path(path)
+    refuse_if_in_the_way(path, kind, replace)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Draft(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)))
+    try:
+        yield draft
+        _write_manifest(draft, kind)
+        draft.path.chmod(0o755)
+        _put_in_place(draft.path, path)
+    finally:
+        shutil.rmtree(draft.path, ignore_errors=True)
+
+
+def refuse_if_in_the_way(path: Path, kind: str, replace: bool) -> None:
+    """Nothing of the user's is overwritten: only `replace` may, and only a folder of the same kind."""
+    if not os.path.lexists(path):
+        return
+    if not path.is_dir():
+        raise FolderError(f"'{path}' exists and is a file; choose another place for the {kind} folder")
+    if not any(path.iterdir()):
+        return
+    found = folder_kind(path)
+    if found != kind:
+        held = f"holds a milrec {found} folder" if found else "is not empty and holds no milrec folder"
+        raise FolderError(f"'{path}' {held}; choose another place for the {kind} folder")
+    if not replace:
+        raise FolderError(f"'{path}' already holds a {kind} folder; choose another place, or say --force to replace it")
+
+
+def folder_kind(path: Path) -> str | None:
+    """The kind that the folder's manifest names, or None where there is no readable manifest."""
+    try:
+        manifest = json.loads((Path(path) / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    kind = manifest.get("kind") if isinstance(manifest, dict) and manifest.get("format") == "milrec" else None
+    return kind if isinstance(kind, str) else None
+
+
+def open_folder(path: Path, kind: str) -> Manifest:
+    """Check a folder whole (kind, version, every file's size and hash) and return its manifest."""
+    path = Path(path)
+    if not path.is_dir():
+        raise FolderError(f"there is no {kind} folder '{path}'")
+    if not (path / MANIFEST).is_file():
+        raise FolderError(f"'{path}' is not a milrec {kind} folder: it has no file '{MANIFEST}'")
+    found = read_json(path / MANIFEST)
+    _check_header(path, kind, found)
+    facts, files = found.get("facts"), found.get("files")
+    if not isinstance(facts, dict) or not isinstance(files, dict):
+        raise FolderError(f"'{path / MANIFEST}' is damaged: 'facts' or 'files' is missing")
+    for name, expected in files.items():
+        _check_file(path, name, expected)
+    return Manifest(path, kind, facts, {name: entry["sha256"] for name, entry in files.items()})
+
+
+def require_files(manifest: Manifest, names: list[str]) -> None:
+    """Refuse a folder whose manifest does not vouch for a file that is about to be read."""
+    for name in names:
+        if name not in manifest.hashes:
+            raise FolderError(f"'{manifest.path}' is damaged: its manifest does not list '{name}'")
+
+
+def _check_header(path: Path, kind: str, found: Any) -> None:
+    if not isinstance(found, dict) or found.get("format") != "milrec":
+        raise FolderError(f"'{path / MANIFEST}' was not written by milrec")
+    if found.get("kind") != kind:
+        raise FolderError(f"'{path}' is a {found.get('kind')} folder; a {kind} folder is needed")
+    version = found.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise FolderError(f"'{path / MANIFEST}' is damaged: format version {version!r} is not a number from 1 up")
+    if version > FORMAT_VERSION:
+        raise FolderError(
+            f"'{path}' has format version {version}, and this milrec reads up to {FORMAT_VERSION}; upgrade milrec"
+        )
+
+
+def _check_file(path: Path, name: str, expected: Any) -> None:
+    if Path(name).name != name or not isinstance(expected, dict) or set(expected) != {"bytes", "sha256"}:
+        raise FolderError(f"'{path / MANIFEST}' is damaged: its entry for file {name!r} is not understood")
+    file = path / name
+    if file.is_symlink() or not file.is_file():
+        raise FolderError(f"'{path}' is damaged: file '{name}' is missing")
+    if file.stat().st_size != expected["bytes"] or _sha256(file) != expected["sha256"]:
+        raise FolderError(f"'{path}' is damaged: file '{name}' is not the one that was saved (its hash differs)")
+
+
+def _write_manifest(draft: Draft, kind: str) -> None:
+    files = {}
+    for file in sorted(draft.path.iterdir()):
+        _flush_to_disk(file)
+        files[file.name] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+    manifest = {"format": "milrec", "kind": kind, "version": FORMAT_VERSION, "facts": draft.facts, "files": files}
+    write_json(draft.path / MANIFEST, manifest)
+
+
+def _put_in_place(draft: Path, path: Path) -> None:
+    if not path.exists() or not any(path.iterdir()):
+        os.replace(draft, path)
+        return
+    retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
+    os.replace(path, retired)  # an empty folder may be replaced by a rename
+    os.replace(draft, path)
+    shutil.rmtree(retired)
+
+
+def _flush_to_disk(file: Path) -> None:
+    with file.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,0 +1,60 @@
+"""Fold-in: the latent of a user that a matrix factorization has not met, from what the user adopted alone.
+
+The decoder stays as it is; the user's row w minimises the loss that fitting would give it: the user's own loss over
+the expected target set, plus the user's share of the weight decay. The same steps every time, nothing drawn.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from milrec.losses import Targets
+from milrec.models import MatrixFactorization, activated
+from milrec.presets import FitSettings
+from milrec.sampling import draw_targets
+
+_STEPS = 150
+_LEARNING_RATE = 0.1
+
+
+def fold_in(
+    model: MatrixFactorization, settings: FitSettings, adopted: csr_array, rejected: csr_array, n_drawn: int
+) -> Tensor:
+    """Latents of new users, one row for each."""
+    assert settings.target_set is not None or settings.loss is not None
+    targets = _expected_targets(settings, adopted, rejected, n_drawn)
+    row = model.encoder_weight.detach().mean(dim=0).repeat(adopted.shape[0], 1).requires_grad_()  # (n_users, n_factors)
+    optimiser = torch.optim.Adam([row], lr=_LEARNING_RATE)
+    for step in range(_STEPS):
+        optimiser.param_groups[0]["lr"] = _LEARNING_RATE * (1 - step / _STEPS)
+        optimiser.zero_grad()
+        _objective(model, settings, row, targets).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    return _latent(model, row).detach()
+
+
+def _objective(model: MatrixFactorization, settings: FitSettings, row: Tensor, targets: Targets) -> Tensor:
+    """Σ over users of loss + decay: of the mean over |U| users in the fit, |U| times one user's share."""
+    assert settings.loss is not None and settings.training is not None
+    logits = _latent(model, row) @ model.decoder_weight.detach().T + model.decoder_bias.detach()  # (n_users, n_items)
+    loss = settings.loss(logits, model.preference(logits), targets).sum()
+    strength = settings.training.weight_decay
+    if settings.training.weight_decay_form == "scaled":
+        return loss + strength / model.settings.n_factors * row.square().sum()
+    return loss + strength * len(model.encoder_weight) * row.square().sum()
+
+
+def _latent(model: MatrixFactorization, row: Tensor) -> Tensor:
+    return activated(row + model.encoder_bias.detach(), model.settings.encoder)
+
+
+def _expected_targets(settings: FitSettings, adopted: csr_array, rejected: csr_array, n_drawn: int) -> Targets:
+    target_set = settings.target_set
+    if target_set is not None and target_set.target_set != "all":
+        target_set = target_set.model_copy(update={"target_set": "expectation"})
+    dense = (adopted.toarray() > 0).astype(np.float32)
+    nothing_is_drawn = np.random.default_rng(0)
+    return draw_targets(dense, rejected.toarray().astype(np.float32), target_set, n_drawn, nothing_is_drawn)

@@ -1,0 +1,152 @@
+"""The five objective functions of the paper, as formulas over one batch of users.
+
+A loss is a frozen value; called with a batch's outputs and targets it returns one number per user: the sum over the
+user's target set. Everything is written with tensor methods, so that this module (and with it the list of losses)
+loads without torch.
+
+`p` is the known preference (1 adopted, 0 missing, -1 rejected), `q` the predicted preference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from milrec.config import Settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is known of a batch of users, and which missing items enter the loss with which weight."""
+
+    adopted: Tensor  # (n_users, n_items) 1 where adopted
+    rejected: Tensor  # (n_users, n_items) 1 where rejected
+    missing: Tensor  # (n_users, n_items) weight of the missing term; 0 where adopted, rejected or not drawn
+    partner: Tensor | None = None  # (n_users, n_items) the adopted item that is paired with each item
+
+
+class SquareLoss(Settings):
+    """(C(p)+1)/2 · (p-q)², C(p) = a·p (equation 1); C = 1 without a confidence, as when missing items are sampled.
+
+    A rejected item is a certain zero: it enters with weight 1, drawn or not.
+    """
+
+    loss: Literal["square"] = "square"
+    confidence: float | None = Field(None, gt=1, description="a, the confidence in adopted items over all items")
+    needs_pairs: ClassVar[bool] = False
+    decoders: ClassVar[tuple[str, ...]] = ("linear", "sigmoid")
+
+    def __call__(self, logits: Tensor, preference: Tensor, targets: Targets) -> Tensor:
+        adopted_weight, missing_weight = (1.0, 1.0) if self.confidence is None else ((self.confidence + 1) / 2, 0.5)
+        adopted = targets.adopted * (1 - preference).square()
+        zero = (missing_weight * targets.missing + targets.rejected) * preference.square()
+        return (adopted_weight * adopted + zero).sum(dim=1)
+
+
+class PointwiseCrossEntropy(Settings):
+    """-C(p)·log q - (1-p)·log(1-q) (equation 2), q kept within [ε, 1-ε].
+
+    A rejected item is a certain zero: it enters with weight 1, drawn or not.
+    """
+
+    loss: Literal["pointwise"] = "pointwise"
+    confidence: float | None = Field(None, gt=1, description="a, the confidence in adopted items over all items")
+    epsilon: float = Field(1e-5, gt=0, lt=0.5, description="ε: how near to 0 and 1 a preference may come")
+    needs_pairs: ClassVar[bool] = False
+    decoders: ClassVar[tuple[str, ...]] = ("sigmoid",)
+
+    def __call__(self, logits: Tensor, preference: Tensor, targets: Targets) -> Tensor:
+        kept = preference.clamp(self.epsilon, 1 - self.epsilon)
+        adopted = -(self.confidence or 1.0) * targets.adopted * kept.log()
+        zero = -(targets.missing + targets.rejected) * (1 - kept).log()
+        return (adopted + zero).sum(dim=1)
+
+
+class PairwiseCrossEntropy(Settings):
+    """-log of the predicted preference of the pair (i adopted, j missing) (equation 5; decision D5).
+
+    `logits`: σ(logit_i - logit_j), as in BPR. `preferences`: q_i - q_j kept within [ε, 1-ε], as the paper prints it:
+    it is flat, with no gradient, wherever the pair is in the wrong order. Each missing (or rejected) item j of the
+    target set is paired with an adopted item i: the drawn `partner`, or the mean over all of them.
+    """
+
+    loss: Literal["pairwise"] = "pairwise"
+    difference: Literal["logits", "preferences"] = Field("logits", description="what the difference is taken of")
+    pair_epsilon: float = Field(1e-5, gt=0, lt=0.5, description="ε for the difference of preferences")
+    needs_pairs: ClassVar[bool] = True
+    decoders: ClassVar[tuple[str, ...]] = ("sigmoid", "linear")
+
+    def __call__(self, logits: Tensor, preference: Tensor, targets: Targets) -> Tensor:
+        values = logits if self.difference == "logits" else preference
+        weight = targets.missing + targets.rejected
+        if targets.partner is not None:
+            return (weight * self.pair(values.gather(1, targets.partner) - values)).sum(dim=1)
+        total = values.new_zeros(len(values))
+        for user, own in enumerate(targets.adopted.bool()):  # one user at a time: adopted × items, never more
+            pairs = self.pair(values[user, own].unsqueeze(1) - values[user])  # (n_adopted, n_items)
+            total[user] = (weight[user] * pairs).sum() / own.sum().clamp(min=1)
+        return total
+
+    def pair(self, difference: Tensor) -> Tensor:
+        if self.difference == "logits":
+            return (-difference).logaddexp(difference.new_zeros(()))  # -log σ(difference), stable for any size
+        return -difference.clamp(self.pair_epsilon, 1 - self.pair_epsilon).log()
+
+
+class MultinomialLoss(Settings):
+    """-Σ p_i · log softmax(logits)_i (equation 6): all items take part, never sampled; rejected items say nothing."""
+
+    loss: Literal["multinomial"] = "multinomial"
+    needs_pairs: ClassVar[bool] = False
+    decoders: ClassVar[tuple[str, ...]] = ("linear",)
+
+    def __call__(self, logits: Tensor, preference: Tensor, targets: Targets) -> Tensor:
+        return -(targets.adopted * logits.log_softmax(dim=1)).sum(dim=1)
+
+
+class MissingInformationLoss(Settings):
+    """The paper's loss (equations 7 and 8, decisions D1 and D2).
+
+    p = 1: (1-q)^γ₊ pulls adopted items to 1;  p = 0: A·(q-½)^(2γ) keeps missing items from 1 and from 0 alike;
+    p = -1: q^γ₋ pushes rejected items to 0.
+    """
+
+    loss: Literal["mil"] = "mil"
+    missing_weight: float = Field(1e6, ge=0, description="A, the height of the walls around missing items")
+    missing_exponent: float = Field(10, ge=1, description="γ, the steepness of the walls")
+    adopted_exponent: float = Field(1, ge=1, description="γ₊")
+    rejected_exponent: float = Field(1, ge=1, description="γ₋")
+    needs_pairs: ClassVar[bool] = False
+    decoders: ClassVar[tuple[str, ...]] = ("sigmoid",)
+
+    def __call__(self, logits: Tensor, preference: Tensor, targets: Targets) -> Tensor:
+        adopted = targets.adopted * (1 - preference).pow(self.adopted_exponent)
+        missing = targets.missing * self.missing_term(preference)
+        rejected = targets.rejected * preference.pow(self.rejected_exponent)
+        return (adopted + missing + rejected).sum(dim=1)
+
+    def missing_term(self, preference: Tensor) -> Tensor:
+        """A·(q-½)^(2γ), drawn in the paper's figure 1; the square first, so that any γ has a real value."""
+        return self.missing_weight * (preference - 0.5).square().pow(self.missing_exponent)
+
+
+Loss = Annotated[
+    SquareLoss | PointwiseCrossEntropy | PairwiseCrossEntropy | MultinomialLoss | MissingInformationLoss,
+    Field(discriminator="loss"),
+]
+
+LOSSES: dict[
+    str, type[SquareLoss | PointwiseCrossEntropy | PairwiseCrossEntropy | MultinomialLoss | MissingInformationLoss]
+] = {
+    "square": SquareLoss,
+    "pointwise": PointwiseCrossEntropy,
+    "pairwise": PairwiseCrossEntropy,
+    "multinomial": MultinomialLoss,
+    "mil": MissingInformationLoss,
+}
+

@@ -1,0 +1,123 @@
+"""Ranking measures, one value per user (NumPy only).
+
+`Hits` says where in a user's list the items to be found stand; every measure is a function of it. A user without
+targets has no value: NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Lists beside what was to be found: `targets` holds one sequence of items per user."""
+
+    top_items: npt.NDArray[np.int64]  # (n_users, n) best first, -1 where a list is shorter
+    found: npt.NDArray[np.bool_]  # (n_users, n)
+    targets: list[npt.NDArray[np.int64]]
+
+    @property
+    def n_targets(self) -> npt.NDArray[np.int64]:
+        return np.array([len(items) for items in self.targets], dtype=np.int64)
+
+
+def find_hits(top_items: npt.ArrayLike, targets: Sequence[npt.ArrayLike]) -> Hits:
+    """Mark the places of each list that hold one of the user's targets."""
+    lists = np.asarray(top_items, dtype=np.int64)
+    wanted = [np.asarray(items, dtype=np.int64) for items in targets]
+    width = 1 + max([int(lists.max(initial=0)), *(int(items.max(initial=0)) for items in wanted)])
+    cells = np.concatenate([user * width + items for user, items in enumerate(wanted)] or [np.zeros(0, np.int64)])
+    listed = np.arange(len(lists))[:, None] * width + lists
+    return Hits(lists, (lists >= 0) & np.isin(listed, cells), wanted)
+
+
+def recall(hits: Hits, cutoff: int) -> Floats:
+    """hits / min(cutoff, |targets|): the paper's divisor, after Liang et al."""
+    return _ratio(hits.found[:, :cutoff].sum(axis=1), np.minimum(hits.n_targets, cutoff))
+
+
+def recall_of_all(hits: Hits, cutoff: int) -> Floats:
+    """hits / |targets|: the divisor of pytrec-eval and of most papers on graphs."""
+    return _ratio(hits.found[:, :cutoff].sum(axis=1), hits.n_targets)
+
+
+def ndcg(hits: Hits, cutoff: int) -> Floats:
+    """DCG / IDCG with log2(s+1), the ideal list as long as min(cutoff, |targets|)."""
+    discount = discounts(cutoff)
+    gained = hits.found[:, :cutoff] @ discount[: hits.found.shape[1]]
+    ideal = np.concatenate([[0.0], np.cumsum(discount)])[np.minimum(hits.n_targets, cutoff)]
+    return _ratio(gained, ideal)
+
+
+def novelty_ndcg(hits: Hits, novelty: Floats, cutoff: int, ideal: str = "sorted") -> Floats:
+    """NDCG with each hit weighted by its novelty -ln ν(i) (equation 18; decision D4).
+
+    The ideal list is the user's targets, most novel first (`sorted`), or the user's largest novelty at every place
+    (`maximum`), as the paper's formula has it.
+    """
+    discount = discounts(cutoff)
+    shown = hits.top_items[:, :cutoff]
+    weights = np.where(hits.found[:, :cutoff], novelty[shown], 0.0)
+    gained = weights @ discount[: shown.shape[1]]
+    return _ratio(gained, np.array([_ideal_novelty(novelty[items], discount, ideal) for items in hits.targets]))
+
+
+def novelties(popularity: npt.NDArray[np.integer[Any]]) -> Floats:
+    """-ln ν(i), ν the item's share of the training interactions."""
+    result: Floats = -np.log(popularity / popularity.sum())
+    return result
+
+
+def graded_ndcg(gains: Floats, ideal_gains: Floats, cutoff: int) -> Floats:
+    """NDCG of lists whose items have graded gains, against the gains of the ideal list, both best first."""
+    discount = discounts(cutoff)
+    gained, ideal = gains[:, :cutoff], ideal_gains[:, :cutoff]
+    return _ratio(gained @ discount[: gained.shape[1]], ideal @ discount[: ideal.shape[1]])
+
+
+def discounts(cutoff: int) -> Floats:
+    """1/log2(s+1) for places s = 1 … cutoff."""
+    result: Floats = 1 / np.log2(np.arange(2, cutoff + 2))
+    return result
+
+
+def bootstrap_interval(
+    values: Floats, random: np.random.Generator, n_samples: int = 1000, level: float = 0.95
+) -> npt.NDArray[np.float64]:
+    """Percentile interval of each column's mean over users, NaN left out: (2, n_measures)."""
+    defined = ~np.isnan(values)
+    filled = np.where(defined, values, 0.0)
+    n_users = len(values)
+    means = np.full((n_samples, values.shape[1]), np.nan)
+    for sample in range(n_samples if n_users else 0):
+        weight = np.bincount(random.integers(n_users, size=n_users), minlength=n_users).astype(np.float64)
+        means[sample] = _ratio(weight @ filled, weight @ defined)
+    tail = (1 - level) / 2
+    if not n_users:
+        return np.full((2, values.shape[1]), np.nan)
+    kept = np.where(np.isnan(means).all(axis=0), 0.0, means)
+    interval = np.nanquantile(kept, [tail, 1 - tail], axis=0)
+    return np.where(np.isnan(means).all(axis=0), np.nan, interval)
+
+
+def _ideal_novelty(own: Floats, discount: Floats, ideal: str) -> float:
+    length = min(len(own), len(discount))
+    if length == 0:
+        return 0.0
+    if ideal == "maximum":
+        return float(own.max() * discount[:length].sum())
+    return float(np.sort(own)[::-1][:length] @ discount[:length])
+
+
+def _ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> Floats:
+    """above / below, NaN where below is 0."""
+    out = np.full(np.shape(below), np.nan)
+    return np.divide(above, below, out=out, where=np.asarray(below) != 0)

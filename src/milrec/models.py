@@ -1,0 +1,124 @@
+"""Latent factor models: encode → latent, decode → logits.
+
+The loss decides what the logits mean; `preference` turns them into predicted preferences by the decoder's activation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor, nn
+
+from milrec.config import AutoencoderSettings, FactorizationSettings
+
+_ACTIVATIONS = {
+    "linear": lambda x: x,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+}
+
+
+class DenoisingAutoencoder(nn.Module):
+    """h = s(W·v + b), logits = W'·h + b' (equations 12 and 13); v is what the user adopted, L2-normalised."""
+
+    def __init__(self, settings: AutoencoderSettings, n_items: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.encoder_weight = nn.Parameter(torch.zeros(n_items, settings.n_factors))
+        self.encoder_bias = nn.Parameter(torch.zeros(settings.n_factors))
+        self.decoder_weight = nn.Parameter(torch.zeros(n_items, settings.n_factors))
+        self.decoder_bias = nn.Parameter(torch.zeros(n_items))
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        latent = inputs @ self.encoder_weight + self.encoder_bias  # (n_users, n_factors)
+        return activated(latent, self.settings.encoder)
+
+    def decode(self, latent: Tensor) -> Tensor:
+        return latent @ self.decoder_weight.T + self.decoder_bias  # (n_users, n_items)
+
+    def preference(self, logits: Tensor) -> Tensor:
+        return activated(logits, self.settings.decoder)
+
+
+class MatrixFactorization(nn.Module):
+    """The same with the one-hot user id as input: the user's latent is a row of W."""
+
+    def __init__(self, settings: FactorizationSettings, n_users: int, n_items: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.encoder_weight = nn.Parameter(torch.zeros(n_users, settings.n_factors))
+        self.encoder_bias = nn.Parameter(torch.zeros(settings.n_factors))
+        self.decoder_weight = nn.Parameter(torch.zeros(n_items, settings.n_factors))
+        self.decoder_bias = nn.Parameter(torch.zeros(n_items))
+
+    def encode(self, users: Tensor) -> Tensor:
+        latent = self.encoder_weight[users] + self.encoder_bias  # (n_users, n_factors)
+        return activated(latent, self.settings.encoder)
+
+    def decode(self, latent: Tensor) -> Tensor:
+        return latent @ self.decoder_weight.T + self.decoder_bias  # (n_users, n_items)
+
+    def preference(self, logits: Tensor) -> Tensor:
+        return activated(logits, self.settings.decoder)
+
+
+class Popularity(nn.Module):
+    """The same list for everybody, less what they have: the logits are the items' adopters."""
+
+    def __init__(self, n_items: int) -> None:
+        super().__init__()
+        self.decoder_bias = nn.Parameter(torch.zeros(n_items), requires_grad=False)
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        return inputs.new_zeros(len(inputs), 0)  # nothing is known of the user
+
+    def decode(self, latent: Tensor) -> Tensor:
+        return self.decoder_bias.expand(len(latent), -1)  # (n_users, n_items)
+
+
+Model = DenoisingAutoencoder | MatrixFactorization | Popularity
+Factors = DenoisingAutoencoder | MatrixFactorization
+
+
+def activated(values: Tensor, activation: str) -> Tensor:
+    result: Tensor = _ACTIVATIONS[activation](values)  # type: ignore[no-untyped-call]
+    return result
+
+
+def initialise(model: Factors, seed: int) -> None:
+    """Glorot-uniform weights; biases truncated normal with σ = 1e-3 (section 3.3)."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in (model.encoder_weight, model.decoder_weight):
+            nn.init.xavier_uniform_(weight, generator=generator)
+        for bias in (model.encoder_bias, model.decoder_bias):
+            nn.init.trunc_normal_(bias, std=1e-3, a=-2e-3, b=2e-3, generator=generator)
+
+
+def encoder_inputs(adopted: csr_array, input_weights: str) -> csr_array:
+    """What the encoder sees of users: 1, r_ui or log(1 + r_ui) for each adopted item, every row of length 1."""
+    values = {"binary": np.ones_like, "counts": np.copy, "log": np.log1p}[input_weights](adopted.data)
+    counts = np.diff(adopted.indptr)
+    squares = np.bincount(np.repeat(np.arange(len(counts)), counts), weights=values.astype(np.float64) ** 2, minlength=len(counts))
+    length = np.repeat(np.sqrt(squares), counts)
+    return csr_array(((values / length).astype(np.float32), adopted.indices, adopted.indptr), shape=adopted.shape)
+
+
+def corrupted(inputs: npt.NDArray[np.float32], corruption: float, random: np.random.Generator) -> npt.NDArray[np.float32]:
+    """Inputs with each entry hidden with the given probability, the others scaled up so that the mean stays."""
+    if corruption == 0:
+        return inputs
+    seen = random.random(inputs.shape, dtype=np.float32) >= corruption
+    return np.where(seen, inputs / np.float32(1 - corruption), np.float32(0))
+
+
+def weight_decay(model: Factors, strength: float, form: str) -> Tensor:
+    """λ(‖W‖² + ‖W'‖²) (equation 10), or λ/D·(‖W‖²/rows + ‖W'‖²/rows) (equation 14)."""
+    encoder, decoder = model.encoder_weight, model.decoder_weight
+    if form == "plain":
+        return strength * (encoder.square().sum() + decoder.square().sum())
+    per_row = encoder.square().sum() / len(encoder) + decoder.square().sum() / len(decoder)
+    return strength / model.settings.n_factors * per_row

@@ -1,0 +1,180 @@
+"""Everything a fit needs to be told, and the names under which ready sets of it are kept.
+
+Each row of the paper's model table has a name here (`mil-lin-sig`, `mf-square`, …) with the paper's settings. `dae`
+and `mf` with the name of a loss give milrec's own defaults for that pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from milrec.config import (
+    AutoencoderSettings,
+    FactorizationSettings,
+    ModelSettings,
+    PopularitySettings,
+    Settings,
+    TargetSettings,
+    TrainingSettings,
+    build,
+    changed,
+)
+from milrec.errors import SettingsError, unknown
+from milrec.losses import LOSSES, Loss
+
+SECTIONS = ("model", "loss", "target_set", "training")
+
+
+class FitSettings(Settings):
+    """The four sections of a fit; a section that a model has no use for is None."""
+
+    model: ModelSettings = Field(discriminator="model")
+    loss: Loss | None = None
+    target_set: TargetSettings | None = None
+    training: TrainingSettings | None = None
+
+    @model_validator(mode="after")
+    def _sections_fit_together(self) -> FitSettings:
+        if isinstance(self.model, PopularitySettings):
+            return self
+        if self.loss is None or self.training is None:
+            raise ValueError(f"model '{self.model.model}' needs a loss and training settings")
+        if self.model.decoder not in self.loss.decoders:
+            needed = " or ".join(self.loss.decoders)
+            raise ValueError(f"loss '{self.loss.loss}' needs a {needed} decoder, not '{self.model.decoder}'")
+        if (self.target_set is None) != (self.loss.loss == "multinomial"):
+            raise ValueError("the multinomial loss takes all items, and every other loss needs a target set")
+        confidence = getattr(self.loss, "confidence", None)
+        if confidence is not None and self.target_set is not None and self.target_set.target_set != "all":
+            raise ValueError("a confidence weighs adopted items against all missing ones: set target_set=all with it")
+        return self
+
+    def known_keys(self) -> dict[str, str]:
+        """Setting → the section that has it."""
+        fixed = {"model", "loss"}
+        sections = [(name, getattr(self, name)) for name in SECTIONS]
+        return {
+            key: name
+            for name, section in sections
+            if section is not None
+            for key in type(section).model_fields
+            if key not in fixed
+        }
+
+    def with_values(self, values: Mapping[str, Any]) -> FitSettings:
+        """The same settings with some values replaced, each by its own name."""
+        known = self.known_keys()
+        for key in values:
+            if key not in known:
+                owner = self.model.model if self.loss is None else f"{self.model.model} with {self.loss.loss}"
+                raise SettingsError(f"unknown setting '{key}' for {owner}; known settings: {', '.join(sorted(known))}")
+        sections: dict[str, Any] = {name: getattr(self, name) for name in SECTIONS}
+        for name, section in sections.items():
+            mine = {key: value for key, value in values.items() if known[key] == name}
+            if mine:
+                sections[name] = changed(section, _one_length(mine))
+        return fit_settings(sections)
+
+
+def fit_settings(sections: Mapping[str, Any]) -> FitSettings:
+    """Settings from plain values (a recipe, a model folder), or the sentence that says what is wrong with them."""
+    plain = {key: value.model_dump() if isinstance(value, Settings) else value for key, value in sections.items()}
+    try:
+        return FitSettings.model_validate(plain)
+    except ValidationError as error:
+        if error.errors()[0]["type"] == "value_error":
+            raise SettingsError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        return build(FitSettings, plain)
+
+
+def settings_for(model: str | None = None, loss: str | None = None, values: Mapping[str, Any] | None = None) -> FitSettings:
+    """Settings by name: a paper's row, or `dae`/`mf` with a loss, or `popularity`; then single values replaced."""
+    model = model or "dae"
+    if loss is not None and loss not in LOSSES:
+        raise SettingsError(f"unknown loss '{loss}'; known losses: {', '.join(sorted(LOSSES))}")
+    if model in PAPER_MODELS:
+        chosen = PAPER_MODELS[model]
+        if loss is not None and chosen.loss is not None and loss != chosen.loss.loss:
+            raise SettingsError(
+                f"model '{model}' is a row of the paper with loss '{chosen.loss.loss}'; for another loss say --model dae or mf"
+            )
+    elif model == "popularity":
+        if loss is not None:
+            raise SettingsError("model 'popularity' has no loss; leave --loss out")
+        chosen = FitSettings(model=PopularitySettings())
+    elif model in ("dae", "mf"):
+        chosen = _defaults(model, loss or "mil")
+    else:
+        raise SettingsError(unknown("model", model, [*PAPER_MODELS, "dae", "mf", "popularity"]))
+    return chosen.with_values(values or {})
+
+
+def _one_length(values: dict[str, Any]) -> dict[str, Any]:
+    """Saying one of epochs and iterations unsays the other."""
+    if values.get("epochs") is not None and "iterations" not in values:
+        return {**values, "iterations": None}
+    if values.get("iterations") is not None and "epochs" not in values:
+        return {**values, "epochs": None}
+    return values
+
+
+def _defaults(model: str, loss: str) -> FitSettings:
+    decoder = "linear" if loss == "multinomial" or (model, loss) == ("mf", "square") else "sigmoid"
+    weight_decay = {"mil": 1e-6, "multinomial": 2e-5, "pointwise": 2e-5, "pairwise": 2e-5, "square": 2e-5}[loss]
+    if model == "mf":
+        weight_decay = 10.0 if loss == "square" else 100.0
+    return fit_settings(
+        {
+            "model": {"model": model, "decoder": decoder, "encoder": "tanh" if loss == "multinomial" else "linear"},
+            "loss": {"loss": loss},
+            "target_set": None if loss == "multinomial" else {"target_factor": 50},
+            "training": {
+                "weight_decay": weight_decay,
+                "weight_decay_form": "scaled" if model == "mf" else "plain",
+            },
+        }
+    )
+
+
+def _paper_autoencoder(loss: str, encoder: str, weight_decay: float, factor: float | None) -> FitSettings:
+    return fit_settings(
+        {
+            "model": AutoencoderSettings(
+                encoder=encoder,  # type: ignore[arg-type]
+                decoder="linear" if loss == "multinomial" else "sigmoid",
+            ),
+            "loss": {"loss": loss},
+            "target_set": None if factor is None else TargetSettings(target_factor=factor),
+            "training": TrainingSettings(iterations=120_000, weight_decay=weight_decay),
+        }
+    )
+
+
+def _paper_factorization(loss: str, weight_decay: float) -> FitSettings:
+    return fit_settings(
+        {
+            "model": FactorizationSettings(decoder="linear" if loss == "square" else "sigmoid"),
+            "loss": {"loss": loss},
+            "target_set": TargetSettings(target_factor=100),
+            "training": TrainingSettings(
+                iterations=180_000, weight_decay=weight_decay, weight_decay_form="scaled"
+            ),
+        }
+    )
+
+
+PAPER_MODELS: dict[str, FitSettings] = {
+    "mf-square": _paper_factorization("square", 10),
+    "mf-ce": _paper_factorization("pointwise", 100),
+    "mf-mil": _paper_factorization("mil", 100),
+    "ce-point-lin-sig": _paper_autoencoder("pointwise", "linear", 2e-5, 50),
+    "ce-point-sig-sig": _paper_autoencoder("pointwise", "sigmoid", 2e-5, 50),
+    "ce-pair-lin-sig": _paper_autoencoder("pairwise", "linear", 2e-5, 100),
+    "ce-pair-sig-sig": _paper_autoencoder("pairwise", "sigmoid", 2e-5, 100),
+    "multi-tanh-lin": _paper_autoencoder("multinomial", "tanh", 2e-5, None),
+    "mil-lin-sig": _paper_autoencoder("mil", "linear", 5e-6, 50),
+    "mil-sig-sig": _paper_autoencoder("mil", "sigmoid", 5e-6, 50),
+}

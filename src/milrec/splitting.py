@@ -1,0 +1,233 @@
+"""Splits: which interactions a model learns from, and which are kept back to judge it.
+
+The catalogue of a split is the items that have at least one training interaction; kept-back pairs of other items are
+dropped and counted (decision D6). Both splits depend on the seed and on the set of interactions alone, never on the
+order of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from milrec.errors import DataError, FolderError
+from milrec.folders import new_folder, open_folder, require_files
+from milrec.interactions import (
+    Interactions,
+    empty_pairs,
+    pair_users,
+    pairs_matrix,
+    read_pairs,
+    take,
+    write_pairs,
+)
+
+Part = Literal["validation", "test"]
+Protocol = Literal["interactions", "users"]
+PROTOCOLS: tuple[Protocol, ...] = ("interactions", "users")
+_HELD_OUT_FILES = ("adopted", "targets", "rejected", "rejected_targets")
+
+
+@dataclass(frozen=True)
+class Audience:
+    """The users for whom lists are made: what the model may know of them, and what must not be listed."""
+
+    adopted: csr_array  # (n_users, n_items) what the encoder sees
+    rejected: csr_array  # (n_users, n_items) known rejections: never listed
+    removed: csr_array  # (n_users, n_items) never listed: what they have already
+    rows: npt.NDArray[np.int64] | None  # their rows in the training part; None for users the model has not met
+
+    @property
+    def n_users(self) -> int:
+        return int(self.adopted.shape[0])
+
+    def part(self, users: npt.NDArray[np.int64] | slice) -> Audience:
+        rows = None if self.rows is None else self.rows[users]
+        return Audience(
+            csr_array(self.adopted[users]), csr_array(self.rejected[users]), csr_array(self.removed[users]), rows
+        )
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What is kept back: an audience, the adopted items to be found, and rejected items that had better not be."""
+
+    audience: Audience
+    targets: csr_array  # (n_users, n_items)
+    rejected_targets: csr_array  # (n_users, n_items)
+    dropped_targets: int  # pairs whose item has no training interaction
+
+
+@dataclass(frozen=True)
+class Split:
+    """The training part, and two held-out parts."""
+
+    train: Interactions
+    validation: HeldOut
+    test: HeldOut
+    protocol: Protocol
+    seed: int
+
+    def part(self, name: Part) -> HeldOut:
+        return self.validation if name == "validation" else self.test
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "protocol": self.protocol,
+            "seed": self.seed,
+            **self.train.facts(),
+            **{
+                f"{name}_{what}": count
+                for name in ("validation", "test")
+                for what, count in _held_out_facts(self.part(name)).items()  # type: ignore[arg-type]
+            },
+        }
+
+    def save(self, path: str | Path, facts: dict[str, Any] | None = None, replace: bool = False) -> None:
+        """Write a split folder; it appears whole or not at all."""
+        with new_folder(Path(path), "split", replace) as draft:
+            self.train.write_into(draft)
+            for name, part in (("validation", self.validation), ("test", self.test)):
+                audience = part.audience
+                write_pairs(draft.path / f"{name}_targets.arrow", part.targets)
+                write_pairs(draft.path / f"{name}_rejected_targets.arrow", part.rejected_targets)
+                if self.protocol == "users":
+                    write_pairs(draft.path / f"{name}_adopted.arrow", audience.adopted)
+                    write_pairs(draft.path / f"{name}_rejected.arrow", audience.rejected)
+            draft.facts.update({**(facts or {}), **self.facts()})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Split:
+        manifest = open_folder(Path(path), "split")
+        protocol, seed = manifest.facts.get("protocol"), manifest.facts.get("seed")
+        if protocol not in PROTOCOLS or not isinstance(seed, int):
+            raise FolderError(f"'{path}' is damaged: protocol {protocol!r} with seed {seed!r} is not understood")
+        train = Interactions.read_from(manifest)
+        parts = []
+        for name in ("validation", "test"):
+            files = _HELD_OUT_FILES if protocol == "users" else ("targets", "rejected_targets")
+            require_files(manifest, [f"{name}_{file}.arrow" for file in files])
+            n_users = manifest.facts.get(f"{name}_users_in_part", train.n_users) if protocol == "users" else train.n_users
+            shape = (int(n_users), train.n_items)
+            read = {file: read_pairs(manifest.path / f"{name}_{file}.arrow", shape) for file in files}
+            parts.append((read, int(manifest.facts.get(f"{name}_dropped_targets", 0))))
+        if protocol == "users":
+            validation, test = (_strangers(**read, dropped_targets=dropped) for read, dropped in parts)
+        else:
+            validation, test = _known_users(train, *parts)
+        return cls(train, validation, test, protocol, seed)
+
+
+def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> Split:
+    """80/10/10 at random over interactions: the paper's protocol. Rejected entries are divided in the same way."""
+    random = np.random.default_rng([seed, 1])
+    train, validation, test = _divide(data.adopted, held_out, random)
+    rejected, rejected_validation, rejected_test = _divide(data.rejected, held_out, random)
+    catalogue = np.flatnonzero(np.bincount(train.indices, minlength=data.n_items))
+    if len(catalogue) == 0:
+        raise DataError(f"{data.adopted.nnz} adopted pairs are too few to split; at least 2 are needed")
+    everyone = np.arange(data.n_users)
+    catalogue_mask = np.isin(np.arange(data.n_items), catalogue)
+    kept = Interactions(train, rejected, data.users, data.items, data.truth).subset(
+        np.ones(data.n_users, dtype=bool), catalogue_mask
+    )
+    parts = []
+    for targets, rejections in ((validation, rejected_validation), (test, rejected_test)):
+        found = take(targets, everyone, catalogue)
+        read = {"targets": found, "rejected_targets": take(rejections, everyone, catalogue)}
+        parts.append((read, int(targets.nnz - found.nnz)))
+    return Split(kept, *_known_users(kept, *parts), protocol="interactions", seed=seed)
+
+
+def split_users(data: Interactions, seed: int, held_out: int | None = None, told: float = 0.8) -> Split:
+    """Held-out users (strong generalisation): of each, most items are told and the rest are to be found.
+
+    `held_out` users go to validation and as many to test; by default a tenth of the users, 10,000 at most, as the
+    paper has it for ML-20M.
+    """
+    n_held_out = min(data.n_users // 10, 10_000) if held_out is None else held_out
+    if n_held_out < 1 or data.n_users - 2 * n_held_out < 1:
+        raise DataError(
+            f"{data.n_users} users are too few to hold out {max(n_held_out, 1)} for validation and as many for test"
+        )
+    random = np.random.default_rng([seed, 2])
+    order = random.permutation(data.n_users)
+    groups = [np.sort(group) for group in np.split(order, [n_held_out, 2 * n_held_out])]
+    learning = np.isin(np.arange(data.n_users), groups[2])
+    in_catalogue = np.bincount(data.adopted[groups[2]].indices, minlength=data.n_items) > 0
+    train = data.subset(learning, in_catalogue)
+    catalogue = np.flatnonzero(in_catalogue)
+    held = []
+    for group in groups[:2]:
+        adopted, rejected = data.adopted[group], take(csr_array(data.rejected[group]), np.arange(len(group)), catalogue)
+        known = take(csr_array(adopted), np.arange(len(group)), catalogue)
+        to_find = _last_share_of_rows(known, 1 - told, random)
+        held.append(
+            _strangers(
+                adopted=_where(known, ~to_find),
+                targets=_where(known, to_find),
+                rejected=rejected,
+                rejected_targets=empty_pairs(known.shape),
+                dropped_targets=int(adopted.nnz - known.nnz),
+            )
+        )
+    return Split(train, held[0], held[1], protocol="users", seed=seed)
+
+
+def _divide(pairs: csr_array, held_out: float, random: np.random.Generator) -> tuple[csr_array, csr_array, csr_array]:
+    """A matrix as three: most pairs, and two random parts of the given share each."""
+    order = random.permutation(pairs.nnz)
+    size = round(pairs.nnz * held_out)
+    label = np.zeros(pairs.nnz, dtype=np.int8)
+    label[order[:size]], label[order[size : 2 * size]] = 2, 1
+    return _where(pairs, label == 0), _where(pairs, label == 1), _where(pairs, label == 2)
+
+
+def _last_share_of_rows(pairs: csr_array, share: float, random: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """In each row a random share of the entries (rounded), but never all of them and, from two entries on, never none."""
+    users, counts = pair_users(pairs), np.diff(pairs.indptr)
+    order = np.lexsort((random.random(pairs.nnz), users))
+    rank = np.arange(pairs.nnz) - np.repeat(pairs.indptr[:-1], counts)  # place within the user's shuffled row
+    n_chosen = np.clip(np.rint(counts * share), 1, np.maximum(counts - 1, 0)).astype(np.int64)
+    chosen = np.zeros(pairs.nnz, dtype=bool)
+    chosen[order] = rank < n_chosen[users]
+    return chosen
+
+
+def _where(pairs: csr_array, mask: npt.NDArray[np.bool_]) -> csr_array:
+    return pairs_matrix(pair_users(pairs)[mask], pairs.indices[mask], pairs.data[mask], pairs.shape)
+
+
+def _known_users(
+    train: Interactions, validation: tuple[dict[str, csr_array], int], test: tuple[dict[str, csr_array], int]
+) -> tuple[HeldOut, HeldOut]:
+    """Validation lists leave out training items; test lists leave out training and validation items (section 3.2)."""
+    rows = np.arange(train.n_users)
+    seen = csr_array(train.adopted + validation[0]["targets"])
+    first = Audience(train.adopted, train.rejected, train.adopted, rows)
+    second = Audience(train.adopted, train.rejected, seen, rows)
+    return (
+        HeldOut(first, **validation[0], dropped_targets=validation[1]),
+        HeldOut(second, **test[0], dropped_targets=test[1]),
+    )
+
+
+def _strangers(
+    adopted: csr_array, targets: csr_array, rejected: csr_array, rejected_targets: csr_array, dropped_targets: int
+) -> HeldOut:
+    return HeldOut(Audience(adopted, rejected, adopted, None), targets, rejected_targets, dropped_targets)
+
+
+def _held_out_facts(part: HeldOut) -> dict[str, int]:
+    return {
+        "users_in_part": part.audience.n_users,
+        "users": int((np.diff(part.targets.indptr) > 0).sum()),
+        "targets": int(part.targets.nnz),
+        "dropped_targets": part.dropped_targets,
+    }
+
