@@ -1,0 +1,62 @@
+"""milrec: a recommender for implicit feedback that does not mistake missing for disliked."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from milrec.datasets import read
+    from milrec.errors import MilrecError
+    from milrec.evaluation import Evaluation
+    from milrec.interactions import Interactions
+    from milrec.losses import MissingInformationLoss
+    from milrec.presets import settings_for
+    from milrec.recommender import Recommender, fit
+    from milrec.simulation import Simulation, simulate
+    from milrec.splitting import Split, split_interactions, split_users
+
+__all__ = [
+    "Evaluation",
+    "Interactions",
+    "MilrecError",
+    "MissingInformationLoss",
+    "Recommender",
+    "Simulation",
+    "Split",
+    "fit",
+    "load",
+    "read",
+    "settings_for",
+    "simulate",
+    "split_interactions",
+    "split_users",
+]
+
+_HOME = {
+    "Evaluation": "evaluation",
+    "Interactions": "interactions",
+    "MilrecError": "errors",
+    "MissingInformationLoss": "losses",
+    "Recommender": "recommender",
+    "Simulation": "simulation",
+    "Split": "splitting",
+    "fit": "recommender",
+    "read": "datasets",
+    "settings_for": "presets",
+    "simulate": "simulation",
+    "split_interactions": "splitting",
+    "split_users": "splitting",
+}
+
+
+def load(path: str) -> "Recommender":
+    """Open a model folder; it is checked whole before anything in it is used."""
+    from milrec.recommender import Recommender
+
+    return Recommender.load(path)
+
+
+def __getattr__(name: str) -> Any:
+    """Names are fetched when they are used, so that `import milrec` does not wait for torch."""
+    if name in _HOME:
+        return getattr(import_module(f"milrec.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'milrec' has no attribute '{name}'")

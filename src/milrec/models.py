@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
-from milrec.config import AutoencoderSettings, FactorizationSettings
+from milrec.config import AutoencoderSettings, FactorizationSettings, ModelSettings
 
 _ACTIVATIONS = {
     "linear": lambda x: x,
@@ -122,3 +122,12 @@ def weight_decay(model: Factors, strength: float, form: str) -> Tensor:
         return strength * (encoder.square().sum() + decoder.square().sum())
     per_row = encoder.square().sum() / len(encoder) + decoder.square().sum() / len(decoder)
     return strength / model.settings.n_factors * per_row
+
+
+def build_model(settings: ModelSettings, n_users: int, n_items: int) -> Model:
+    """A model of the right kind and shape, its weights still zero."""
+    if isinstance(settings, AutoencoderSettings):
+        return DenoisingAutoencoder(settings, n_items)
+    if isinstance(settings, FactorizationSettings):
+        return MatrixFactorization(settings, n_users, n_items)
+    return Popularity(n_items)

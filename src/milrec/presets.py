@@ -123,14 +123,14 @@ def _one_length(values: dict[str, Any]) -> dict[str, Any]:
 
 def _defaults(model: str, loss: str) -> FitSettings:
     decoder = "linear" if loss == "multinomial" or (model, loss) == ("mf", "square") else "sigmoid"
-    weight_decay = {"mil": 1e-6, "multinomial": 2e-5, "pointwise": 2e-5, "pairwise": 2e-5, "square": 2e-5}[loss]
+    weight_decay = {"mil": 5e-6, "multinomial": 2e-5, "pointwise": 2e-5, "pairwise": 2e-5, "square": 2e-5}[loss]
     if model == "mf":
         weight_decay = 10.0 if loss == "square" else 100.0
     return fit_settings(
         {
             "model": {"model": model, "decoder": decoder, "encoder": "tanh" if loss == "multinomial" else "linear"},
             "loss": {"loss": loss},
-            "target_set": None if loss == "multinomial" else {"target_factor": 50},
+            "target_set": None if loss == "multinomial" else {"target_set": "expectation", "target_factor": 50},
             "training": {
                 "weight_decay": weight_decay,
                 "weight_decay_form": "scaled" if model == "mf" else "plain",

@@ -1,0 +1,231 @@
+"""Recommender: ids in, ids out; the one object that the command line, and later the server, holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from milrec import tail
+from milrec.artifacts import Fitted, train_fingerprint
+from milrec.errors import DataError, SettingsError, UnknownIdError
+from milrec.evaluation import Evaluation, evaluate, validation_measure
+from milrec.interactions import numbers_of, pairs_matrix
+from milrec.models import Popularity, build_model
+from milrec.presets import FitSettings, settings_for
+from milrec.sampling import n_missing_drawn
+from milrec.scoring import logit_blocks, masked, top_items
+from milrec.splitting import Audience, Part, Split
+from milrec.training import Report
+from milrec.training import fit as fit_factors
+
+_TAIL_NAMES = [interval.name.lower() for interval in tail.TailInterval]
+
+
+def fit(
+    split: Split,
+    model: str | FitSettings | None = None,
+    loss: str | None = None,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    report: Report | None = None,
+    **values: Any,
+) -> Recommender:
+    """Fit a model by name (or by settings) to a split; further settings by their own names, as `epochs=30`.
+
+    Without a name: the denoising autoencoder with the missing information loss, stopping early on validation.
+    """
+    settings = model.with_values(values) if isinstance(model, FitSettings) else settings_for(model, loss, values)
+    train = split.train
+    fitted = build_model(settings.model, train.n_users, train.n_items)
+    started = time.monotonic()
+    history = None
+    if isinstance(fitted, Popularity):
+        with torch.no_grad():
+            fitted.decoder_bias.copy_(torch.from_numpy(train.popularity().astype(np.float32)))
+    else:
+        assert settings.training is not None
+        validate = None
+        if split.validation.targets.nnz:
+            validate = validation_measure(settings.training.measure, settings, train, split.validation)
+        history = fit_factors(fitted, train, settings, seed, validate, _path(checkpoint), report)
+    facts = {
+        "train_fingerprint": train_fingerprint(train),
+        "protocol": split.protocol,
+        "split_seed": split.seed,
+        "fit_seconds": round(time.monotonic() - started, 2),
+    }
+    removed = split.test.audience.removed if split.protocol == "interactions" else train.adopted
+    return Recommender(Fitted(fitted, settings, train, removed, seed, history, facts))
+
+
+class Recommender:
+    """A fitted model that speaks ids."""
+
+    def __init__(self, fitted: Fitted) -> None:
+        self.fitted = fitted
+        train = fitted.train
+        self._popularity = train.popularity()
+        self._intervals = tail.tail_intervals(self._popularity)
+        factor = fitted.settings.target_set.target_factor if fitted.settings.target_set else 1.0
+        self._n_drawn = n_missing_drawn(train.adopted, factor)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recommender:
+        return cls(Fitted.load(path))
+
+    def save(self, path: str | Path, replace: bool = False) -> None:
+        self.fitted.save(path, replace)
+
+    @property
+    def user_ids(self) -> list[Any]:
+        ids: list[Any] = self.fitted.train.users["id"].to_pylist()
+        return ids
+
+    @property
+    def item_ids(self) -> list[Any]:
+        ids: list[Any] = self.fitted.train.items["id"].to_pylist()
+        return ids
+
+    def evaluate(
+        self, split: Split, on: Part = "test", report: Callable[[int, int], None] | None = None
+    ) -> Evaluation:
+        """Judge the lists on a held-out part of the split that the model was fitted on."""
+        if train_fingerprint(split.train) != self.fitted.facts["train_fingerprint"]:
+            raise DataError("the model was fitted on another split; evaluate it on its own, or fit it anew on this one")
+        return evaluate(self.fitted.model, self.fitted.settings, split.train, split.part(on), report)
+
+    def recommend(
+        self,
+        users: Sequence[Any],
+        n: int = 20,
+        allow: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+    ) -> pa.Table:
+        """Lists for known users, best first: user, rank, item, title (where known), score, popularity, tail."""
+        if isinstance(users, str):
+            users = [users]
+        try:
+            rows = numbers_of(self.fitted.train.users["id"], list(users), "user")
+        except UnknownIdError as error:
+            raise UnknownIdError(f"{error}; for a user the model has not met, give adopted items") from None
+        batches = list(self._listed(rows, n, self._allowed(allow, exclude)))
+        return pa.Table.from_batches(batches, schema=self._schema())
+
+    def recommend_all(
+        self, n: int = 20, allow: Iterable[Any] | None = None, exclude: Iterable[Any] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Lists for every known user, a batch of users at a time."""
+        yield from self._listed(np.arange(self.fitted.train.n_users), n, self._allowed(allow, exclude))
+
+    def recommend_new(
+        self,
+        adopted: Sequence[Any],
+        rejected: Sequence[Any] = (),
+        n: int = 20,
+        allow: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+    ) -> pa.Table:
+        """A list for a user the model has not met, from adopted (and rejected) items alone; nothing is refitted."""
+        items = self.fitted.train.items["id"]
+        own, refused = numbers_of(items, list(adopted), "item"), numbers_of(items, list(rejected), "item")
+        if both := set(own.tolist()) & set(refused.tolist()):
+            raise DataError(f"item '{items[min(both)].as_py()}' is both adopted and rejected")
+        known, no = self._row(own), self._row(refused)
+        audience = Audience(adopted=known, rejected=no, removed=known, rows=None)
+        batches = list(self._lists(audience, None, n, self._allowed(allow, exclude)))
+        return pa.Table.from_batches(batches, schema=self._schema(users=False))
+
+    def similar_items(self, item: Any, n: int = 20) -> pa.Table:
+        """The items whose factors point in the most similar direction: item, title, cosine."""
+        weight = getattr(self.fitted.model, "decoder_weight", None)
+        if weight is None:
+            raise SettingsError("a popularity model has no item factors to compare")
+        number = int(numbers_of(self.fitted.train.items["id"], [item], "item")[0])
+        factors = torch.nn.functional.normalize(weight.detach(), dim=1)
+        cosine = (factors @ factors[number]).numpy()  # (n_items,)
+        cosine[number] = -np.inf
+        items = top_items(cosine[None, :], _length(n))[0]
+        items = items[items >= 0]
+        columns = {"rank": pa.array(np.arange(1, len(items) + 1, dtype=np.int32)), **self._described(items)}
+        return pa.table({**columns, "cosine": pa.array(cosine[items])})
+
+    def outside_catalogue(self, ids: Iterable[Any]) -> int:
+        """How many of these item ids the model does not know."""
+        wanted = pa.array([str(one) for one in ids], type=pa.large_string())
+        known = self.fitted.train.items["id"].cast(pa.large_string()).combine_chunks()
+        return int(pc.index_in(wanted, value_set=known).null_count)
+
+    def _allowed(self, allow: Iterable[Any] | None, exclude: Iterable[Any] | None) -> npt.NDArray[np.bool_] | None:
+        """A mask over the catalogue; ids outside of it can never be listed and are passed over."""
+        if allow is None and exclude is None:
+            return None
+        known = self.fitted.train.items["id"].cast(pa.large_string())
+        mask = np.ones(len(known), dtype=bool)
+        for ids, sign in ((allow, True), (exclude, False)):
+            if ids is not None:
+                wanted = pa.array([str(one) for one in ids], type=pa.large_string())
+                mask &= pc.is_in(known, value_set=wanted).to_numpy() == sign
+        return mask
+
+    def _listed(
+        self, rows: npt.NDArray[np.int64], n: int, allowed: npt.NDArray[np.bool_] | None
+    ) -> Iterator[pa.RecordBatch]:
+        train = self.fitted.train
+        everyone = Audience(train.adopted, train.rejected, self.fitted.removed, np.arange(train.n_users))
+        yield from self._lists(everyone.part(rows), rows, n, allowed)
+
+    def _lists(
+        self, audience: Audience, rows: npt.NDArray[np.int64] | None, n: int, allowed: npt.NDArray[np.bool_] | None
+    ) -> Iterator[pa.RecordBatch]:
+        length = _length(n)
+        for block, logits in logit_blocks(self.fitted.model, self.fitted.settings, audience, self._n_drawn):
+            lists = top_items(masked(logits, audience.part(block), allowed), length)  # (n_users, n)
+            users, places = np.nonzero(lists >= 0)
+            items = lists[users, places]
+            columns: dict[str, Any] = {}
+            if rows is not None:
+                columns["user"] = self.fitted.train.users["id"].take(pa.array(rows[block][users])).combine_chunks()
+            columns["rank"] = pa.array((places + 1).astype(np.int32))
+            columns |= self._described(items)
+            columns["score"] = pa.array(logits[users, items].astype(np.float32))
+            columns["popularity"] = pa.array(self._popularity[items].astype(np.int32))
+            columns["tail"] = pa.array(_TAIL_NAMES).take(pa.array(self._intervals[items]))
+            yield pa.RecordBatch.from_pydict(columns, schema=self._schema(users=rows is not None))
+
+    def _described(self, items: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
+        table = self.fitted.train.items.take(pa.array(items))
+        described = {"item": table["id"].combine_chunks()}
+        if "title" in table.column_names:
+            described["title"] = table["title"].combine_chunks()
+        return described
+
+    def _schema(self, users: bool = True) -> pa.Schema:
+        train = self.fitted.train
+        fields = [("user", train.users["id"].type)] if users else []
+        fields += [("rank", pa.int32()), ("item", train.items["id"].type)]
+        if "title" in train.items.column_names:
+            fields.append(("title", train.items["title"].type))
+        return pa.schema([*fields, ("score", pa.float32()), ("popularity", pa.int32()), ("tail", pa.string())])
+
+    def _row(self, items: npt.NDArray[np.int64]) -> Any:
+        distinct = np.unique(items)
+        users = np.zeros(len(distinct), dtype=np.int64)
+        return pairs_matrix(users, distinct, np.ones(len(distinct)), (1, self.fitted.train.n_items))
+
+
+def _length(n: int) -> int:
+    if n < 1:
+        raise SettingsError(f"a list has at least 1 item, not {n}")
+    return n
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
