@@ -20,7 +20,16 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from milrec.errors import DataError
-from milrec.tables import TITLE_NAMES, Columns, Rows, checked_ids, column_names, read_rows, read_titles, rows_of
+from milrec.tables import (
+    TITLE_NAMES,
+    Columns,
+    Rows,
+    checked_ids,
+    column_names,
+    read_rows,
+    read_titles,
+    rows_of,
+)
 
 _BLOCK = 1 << 26
 LASTFM_FILE = "usersha1-artmbid-artname-plays.tsv"
@@ -63,8 +72,8 @@ class Source:
                 with zipfile.ZipFile(self.path) as archive, archive.open(name) as file:
                     yield file
             else:
-                with tarfile.open(self.path) as archive:
-                    member = archive.extractfile(name)
+                with tarfile.open(self.path) as tar:
+                    member = tar.extractfile(name)
                     if member is None:
                         raise DataError(f"'{self.path}' has no file '{name}'")
                     yield member
@@ -94,7 +103,15 @@ def read_movielens(path: Path) -> Rows:
         table = _read(source, found, names, csv.ParseOptions(delimiter="\t"))
         return _rated(table, _titles_of_100k(source))
     if found := source.find("ratings.dat"):
-        names = ["user", "gap1", "item", "gap2", "rating", "gap3", "time"]  # '::' is two delimiters with nothing between
+        names = [
+            "user",
+            "gap1",
+            "item",
+            "gap2",
+            "rating",
+            "gap3",
+            "time",
+        ]  # '::' is two delimiters with nothing between
         table = _read(source, found, names, csv.ParseOptions(delimiter=":"))
         return _rated(table, _titles_of_dat(source))
     if found := source.find("ratings.csv"):
@@ -137,7 +154,10 @@ def read_lastfm(path: Path) -> Rows:
 def read_netflix(path: Path) -> Rows:
     """Netflix Prize: training_set (folder, tar, or nested in the original tar.gz) or combined_data_1…4.txt."""
     source = Source(path)
-    movies, users, ratings, times = [], [], [], []
+    movies: list[Any] = []
+    users: list[Any] = []
+    ratings: list[Any] = []
+    times: list[Any] = []
     current = -1
     for block in _netflix_blocks(source):
         parts = _netflix_block(block, current, path)
@@ -156,7 +176,11 @@ def read_netflix(path: Path) -> Rows:
 
 
 def _read(
-    source: Source, name: str, columns: list[str] | None, options: csv.ParseOptions, texts: tuple[str, ...] = ()
+    source: Source,
+    name: str,
+    columns: list[str] | None,
+    options: csv.ParseOptions,
+    texts: tuple[str, ...] = (),
 ) -> pa.Table:
     types = {text: pa.string() for text in texts}
     try:
@@ -187,7 +211,9 @@ def _titles_of_100k(source: Source) -> pa.Table:
             pairs = [line.split("|") for line in file.read().decode("latin-1").splitlines() if "|" in line]
             genres = {int(number): name for name, number in pairs}
     flags = ["|".join(name for place, name in genres.items() if field[5 + place] == "1") for field in fields]
-    return pa.table({"id": [int(field[0]) for field in fields], "title": [field[1] for field in fields], "genres": flags})
+    return pa.table(
+        {"id": [int(field[0]) for field in fields], "title": [field[1] for field in fields], "genres": flags}
+    )
 
 
 def _titles_of_dat(source: Source) -> pa.Table:

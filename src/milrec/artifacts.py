@@ -19,12 +19,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from scipy.sparse import csr_array
 
+from milrec.checkpoints import History
 from milrec.errors import FolderError, MilrecError
 from milrec.folders import Manifest, new_folder, open_folder, require_files
 from milrec.interactions import Interactions, read_pairs, write_pairs
 from milrec.models import Model, build_model
 from milrec.presets import FitSettings, fit_settings
-from milrec.training import History
 
 _WEIGHTS = "weights.safetensors"
 _REMOVED = "removed.arrow"
@@ -83,7 +83,11 @@ def train_fingerprint(train: Interactions) -> str:
     for ids in (train.users["id"], train.items["id"]):
         digest.update(json.dumps(ids.to_pylist()).encode())
     for pairs in (train.adopted, train.rejected):
-        for part in (pairs.indptr.astype(np.int64), pairs.indices.astype(np.int32), pairs.data.astype(np.float32)):
+        for part in (
+            pairs.indptr.astype(np.int64),
+            pairs.indices.astype(np.int32),
+            pairs.data.astype(np.float32),
+        ):
             digest.update(np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from milrec.archives import LASTFM_FILE, detected, read_lastfm, read_movielens, read_netflix, read_parquet_folder
+from milrec.archives import (
+    LASTFM_FILE,
+    detected,
+    read_lastfm,
+    read_movielens,
+    read_netflix,
+    read_parquet_folder,
+)
 from milrec.errors import DataError, unknown
 from milrec.interactions import Interactions
 from milrec.preparing import Filters, Prepared, prepare
@@ -32,7 +39,9 @@ def read_source(
     if format not in FORMATS:
         raise DataError(unknown("format", format, FORMATS))
     if format not in ("csv", "parquet") and columns != Columns():
-        raise DataError(f"the columns of the {format} format are known; --user, --item, --value and --time are for tables")
+        raise DataError(
+            f"the columns of the {format} format are known; --user, --item, --value and --time are for tables"
+        )
     if format == "csv":
         rows = read_rows(path, columns, "csv")
     elif format == "parquet":

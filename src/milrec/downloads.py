@@ -135,8 +135,12 @@ def _give_up_if_hopeless(error: Exception, download: Download, attempt: int, pro
 def _check(file: Path, download: Download) -> None:
     size = file.stat().st_size
     if download.n_bytes is not None and size != download.n_bytes:
-        raise DownloadError(f"'{file}' has {size:,} bytes and should have {download.n_bytes:,}; remove it and try again")
+        raise DownloadError(
+            f"'{file}' has {size:,} bytes and should have {download.n_bytes:,}; remove it and try again"
+        )
     with file.open("rb") as handle:
         found = hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if found != download.md5:
-        raise DownloadError(f"'{file}' has the checksum {found} and should have {download.md5}; remove it and try again")
+        raise DownloadError(
+            f"'{file}' has the checksum {found} and should have {download.md5}; remove it and try again"
+        )

@@ -81,8 +81,8 @@ def evaluate(
         lists = top_items(scores, LIST_LENGTH)
         tally.add_lists(lists, metrics.find_hits(lists, _rows(targets[block])))
         tally.add_rejected(lists, _rows(rejected_targets[block]))
-        if tally.has_preferences:
-            tally.add_preferences(model.preference(torch.from_numpy(logits)).numpy())  # type: ignore[union-attr]
+        if not isinstance(model, Popularity) and tally.has_preferences:
+            tally.add_preferences(model.preference(torch.from_numpy(logits)).numpy())
         if truth is not None and part.rows is not None:
             tally.add_truth(lists, truth, part.rows, np.isneginf(scores))
         if report is not None:
@@ -139,7 +139,10 @@ class _Tally:
         """Share of the short list that the user is known, from kept-back data, to reject; only where there is any."""
         hits = metrics.find_hits(lists[:, :SHORT_LIST], rejected)
         length = np.maximum((hits.top_items >= 0).sum(axis=1), 1)
-        self._note(f"rejected_share@{SHORT_LIST}", np.where(hits.n_targets > 0, hits.found.sum(axis=1) / length, np.nan))
+        self._note(
+            f"rejected_share@{SHORT_LIST}",
+            np.where(hits.n_targets > 0, hits.found.sum(axis=1) / length, np.nan),
+        )
 
     def add_preferences(self, preference: npt.NDArray[np.float32]) -> None:
         self.preferences += tail.preference_shares(preference).sum(axis=0)
@@ -176,7 +179,9 @@ class _Tally:
         return Evaluation(
             measures=measures,
             intervals=dict(zip(per_user, zip(low.tolist(), high.tolist(), strict=True), strict=True)),
-            undefined={name: int(np.isnan(values).sum()) for name, values in per_user.items() if np.isnan(values).any()},
+            undefined={
+                name: int(np.isnan(values).sum()) for name, values in per_user.items() if np.isnan(values).any()
+            },
             n_users=n_users,
             dropped_targets=dropped_targets,
             interval_cuts=tail.interval_cuts(self.popularity),
@@ -193,7 +198,9 @@ class _Tally:
         self.per_user.setdefault(name, []).append(values)
 
 
-def _ranking(measure: str, hits: metrics.Hits, novelty: npt.NDArray[np.float64], cutoff: int) -> npt.NDArray[np.float64]:
+def _ranking(
+    measure: str, hits: metrics.Hits, novelty: npt.NDArray[np.float64], cutoff: int
+) -> npt.NDArray[np.float64]:
     if measure == "recall":
         return metrics.recall(hits, cutoff)
     if measure == "ndcg":

@@ -59,7 +59,7 @@ def new_file(path: Path) -> Iterator[Path]:
     try:
         yield draft
         _flush_to_disk(draft)
-        os.replace(draft, path)
+        draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -174,17 +174,23 @@ def _write_manifest(draft: Draft, kind: str) -> None:
     for file in sorted(draft.path.iterdir()):
         _flush_to_disk(file)
         files[file.name] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
-    manifest = {"format": "milrec", "kind": kind, "version": FORMAT_VERSION, "facts": draft.facts, "files": files}
+    manifest = {
+        "format": "milrec",
+        "kind": kind,
+        "version": FORMAT_VERSION,
+        "facts": draft.facts,
+        "files": files,
+    }
     write_json(draft.path / MANIFEST, manifest)
 
 
 def _put_in_place(draft: Path, path: Path) -> None:
     if not path.exists() or not any(path.iterdir()):
-        os.replace(draft, path)
+        draft.replace(path)
         return
     retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
-    os.replace(path, retired)  # an empty folder may be replaced by a rename
-    os.replace(draft, path)
+    path.replace(retired)  # an empty folder may be replaced by a rename
+    draft.replace(path)
     shutil.rmtree(retired)
 
 

@@ -141,7 +141,8 @@ Loss = Annotated[
 ]
 
 LOSSES: dict[
-    str, type[SquareLoss | PointwiseCrossEntropy | PairwiseCrossEntropy | MultinomialLoss | MissingInformationLoss]
+    str,
+    type[SquareLoss | PointwiseCrossEntropy | PairwiseCrossEntropy | MultinomialLoss | MissingInformationLoss],
 ] = {
     "square": SquareLoss,
     "pointwise": PointwiseCrossEntropy,
@@ -149,4 +150,3 @@ LOSSES: dict[
     "multinomial": MultinomialLoss,
     "mil": MissingInformationLoss,
 }
-

@@ -119,5 +119,6 @@ def _ideal_novelty(own: Floats, discount: Floats, ideal: str) -> float:
 
 def _ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> Floats:
     """above / below, NaN where below is 0."""
-    out = np.full(np.shape(below), np.nan)
-    return np.divide(above, below, out=out, where=np.asarray(below) != 0)
+    ratio = np.full(np.shape(below), np.nan)
+    np.divide(above, below, out=ratio, where=np.asarray(below) != 0)
+    return ratio

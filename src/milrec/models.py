@@ -5,6 +5,9 @@ The loss decides what the logits mean; `preference` turns them into predicted pr
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,11 +16,17 @@ from torch import Tensor, nn
 
 from milrec.config import AutoencoderSettings, FactorizationSettings, ModelSettings
 
-_ACTIVATIONS = {
-    "linear": lambda x: x,
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda values: values,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "relu": torch.relu,
+}
+
+_INPUT_WEIGHTS: dict[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    "binary": np.ones_like,
+    "counts": np.copy,
+    "log": np.log1p,
 }
 
 
@@ -84,8 +93,7 @@ Factors = DenoisingAutoencoder | MatrixFactorization
 
 
 def activated(values: Tensor, activation: str) -> Tensor:
-    result: Tensor = _ACTIVATIONS[activation](values)  # type: ignore[no-untyped-call]
-    return result
+    return _ACTIVATIONS[activation](values)
 
 
 def initialise(model: Factors, seed: int) -> None:
@@ -100,14 +108,20 @@ def initialise(model: Factors, seed: int) -> None:
 
 def encoder_inputs(adopted: csr_array, input_weights: str) -> csr_array:
     """What the encoder sees of users: 1, r_ui or log(1 + r_ui) for each adopted item, every row of length 1."""
-    values = {"binary": np.ones_like, "counts": np.copy, "log": np.log1p}[input_weights](adopted.data)
+    values = _INPUT_WEIGHTS[input_weights](adopted.data)
     counts = np.diff(adopted.indptr)
-    squares = np.bincount(np.repeat(np.arange(len(counts)), counts), weights=values.astype(np.float64) ** 2, minlength=len(counts))
+    squares = np.bincount(
+        np.repeat(np.arange(len(counts)), counts),
+        weights=values.astype(np.float64) ** 2,
+        minlength=len(counts),
+    )
     length = np.repeat(np.sqrt(squares), counts)
     return csr_array(((values / length).astype(np.float32), adopted.indices, adopted.indptr), shape=adopted.shape)
 
 
-def corrupted(inputs: npt.NDArray[np.float32], corruption: float, random: np.random.Generator) -> npt.NDArray[np.float32]:
+def corrupted(
+    inputs: npt.NDArray[np.float32], corruption: float, random: np.random.Generator
+) -> npt.NDArray[np.float32]:
     """Inputs with each entry hidden with the given probability, the others scaled up so that the mean stays."""
     if corruption == 0:
         return inputs

@@ -1,4 +1,4 @@
-"""Rows → Interactions: what counts as adopted and rejected, duplicates merged, users and items with too little left out."""
+"""Rows → Interactions: what counts as adopted and as rejected, duplicates merged, small users and items left out."""
 
 from __future__ import annotations
 

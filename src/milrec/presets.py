@@ -90,7 +90,9 @@ def fit_settings(sections: Mapping[str, Any]) -> FitSettings:
         return build(FitSettings, plain)
 
 
-def settings_for(model: str | None = None, loss: str | None = None, values: Mapping[str, Any] | None = None) -> FitSettings:
+def settings_for(
+    model: str | None = None, loss: str | None = None, values: Mapping[str, Any] | None = None
+) -> FitSettings:
     """Settings by name: a paper's row, or `dae`/`mf` with a loss, or `popularity`; then single values replaced."""
     model = model or "dae"
     if loss is not None and loss not in LOSSES:
@@ -99,7 +101,8 @@ def settings_for(model: str | None = None, loss: str | None = None, values: Mapp
         chosen = PAPER_MODELS[model]
         if loss is not None and chosen.loss is not None and loss != chosen.loss.loss:
             raise SettingsError(
-                f"model '{model}' is a row of the paper with loss '{chosen.loss.loss}'; for another loss say --model dae or mf"
+                f"model '{model}' is a row of the paper with loss '{chosen.loss.loss}'; "
+                "for another loss say --model dae or mf"
             )
     elif model == "popularity":
         if loss is not None:
@@ -128,7 +131,11 @@ def _defaults(model: str, loss: str) -> FitSettings:
         weight_decay = 10.0 if loss == "square" else 100.0
     return fit_settings(
         {
-            "model": {"model": model, "decoder": decoder, "encoder": "tanh" if loss == "multinomial" else "linear"},
+            "model": {
+                "model": model,
+                "decoder": decoder,
+                "encoder": "tanh" if loss == "multinomial" else "linear",
+            },
             "loss": {"loss": loss},
             "target_set": None if loss == "multinomial" else {"target_set": "expectation", "target_factor": 50},
             "training": {
@@ -143,7 +150,7 @@ def _paper_autoencoder(loss: str, encoder: str, weight_decay: float, factor: flo
     return fit_settings(
         {
             "model": AutoencoderSettings(
-                encoder=encoder,  # type: ignore[arg-type]
+                encoder=encoder,
                 decoder="linear" if loss == "multinomial" else "sigmoid",
             ),
             "loss": {"loss": loss},
@@ -159,9 +166,7 @@ def _paper_factorization(loss: str, weight_decay: float) -> FitSettings:
             "model": FactorizationSettings(decoder="linear" if loss == "square" else "sigmoid"),
             "loss": {"loss": loss},
             "target_set": TargetSettings(target_factor=100),
-            "training": TrainingSettings(
-                iterations=180_000, weight_decay=weight_decay, weight_decay_form="scaled"
-            ),
+            "training": TrainingSettings(iterations=180_000, weight_decay=weight_decay, weight_decay_form="scaled"),
         }
     )
 

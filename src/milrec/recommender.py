@@ -94,9 +94,7 @@ class Recommender:
         ids: list[Any] = self.fitted.train.items["id"].to_pylist()
         return ids
 
-    def evaluate(
-        self, split: Split, on: Part = "test", report: Callable[[int, int], None] | None = None
-    ) -> Evaluation:
+    def evaluate(self, split: Split, on: Part = "test", report: Callable[[int, int], None] | None = None) -> Evaluation:
         """Judge the lists on a held-out part of the split that the model was fitted on."""
         if train_fingerprint(split.train) != self.fitted.facts["train_fingerprint"]:
             raise DataError("the model was fitted on another split; evaluate it on its own, or fit it anew on this one")
@@ -183,7 +181,11 @@ class Recommender:
         yield from self._lists(everyone.part(rows), rows, n, allowed)
 
     def _lists(
-        self, audience: Audience, rows: npt.NDArray[np.int64] | None, n: int, allowed: npt.NDArray[np.bool_] | None
+        self,
+        audience: Audience,
+        rows: npt.NDArray[np.int64] | None,
+        n: int,
+        allowed: npt.NDArray[np.bool_] | None,
     ) -> Iterator[pa.RecordBatch]:
         length = _length(n)
         for block, logits in logit_blocks(self.fitted.model, self.fitted.settings, audience, self._n_drawn):

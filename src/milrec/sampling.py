@@ -23,7 +23,11 @@ def n_missing_drawn(adopted: csr_array, target_factor: float) -> int:
 
 
 def draw_targets(
-    adopted: Dense, rejected: Dense, settings: TargetSettings | None, n_drawn: int, random: np.random.Generator
+    adopted: Dense,
+    rejected: Dense,
+    settings: TargetSettings | None,
+    n_drawn: int,
+    random: np.random.Generator,
 ) -> Targets:
     """The target set of a batch; without settings (the multinomial loss) no missing item is named."""
     known = (adopted + rejected) > 0  # (n_users, n_items)
@@ -67,12 +71,15 @@ def expected(known: npt.NDArray[np.bool_], n_drawn: int) -> Dense:
     """Every missing item, weighted by its chance to be drawn: the loss without the noise of the draw."""
     n_missing = (~known).sum(axis=1, keepdims=True)  # (n_users, 1)
     chance = np.minimum(n_drawn, n_missing) / np.maximum(n_missing, 1)
-    return np.where(known, 0.0, chance).astype(np.float32)
+    weights: Dense = np.where(known, 0.0, chance).astype(np.float32)
+    return weights
 
 
 def draw_partners(adopted: Dense, random: np.random.Generator) -> torch.Tensor:
     """For each user and each item one of the user's adopted items, all equally likely: the pairs P_u of equation 5."""
     counts = (adopted > 0).sum(axis=1)
-    own = np.argsort(adopted <= 0, axis=1, kind="stable")[:, : max(int(counts.max(initial=0)), 1)]  # adopted items first
+    own = np.argsort(adopted <= 0, axis=1, kind="stable")[
+        :, : max(int(counts.max(initial=0)), 1)
+    ]  # adopted items first
     place = (random.random(adopted.shape) * np.maximum(counts, 1)[:, None]).astype(np.int64)  # (n_users, n_items)
     return torch.from_numpy(np.take_along_axis(own, place, axis=1))

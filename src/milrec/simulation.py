@@ -1,14 +1,16 @@
 """A simulated catalogue whose true preferences are known.
 
-Every item has genres, a quality and a marketing power; every user a taste for genres. The true preference is low-rank:
-σ(taste · traits + quality). What a user is *shown*, on a front page for all or browsing a genre, is biased to items with
-marketing power, a heavy tail that has little to do with quality. Adoption = shown × liked; some of what was shown and not liked is rejected aloud. So most
-missing pairs were never seen, and the truth says which of them would have been liked.
+Every item has genres, a quality and a marketing power; every user a taste for genres. The true preference is
+low-rank: σ(taste · traits + quality). What a user is *shown*, on a front page for all or browsing a genre, is biased to
+items with marketing power, a heavy tail that has little to do with quality. Adoption = shown × liked; some of what was
+shown and not liked is rejected aloud. So most missing pairs were never seen, and the truth says which of them would
+have been liked.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +52,9 @@ class Simulation:
 
     def __post_init__(self) -> None:
         if self.n_users < 2 or self.n_items < 2:
-            raise SettingsError(f"a simulation needs at least 2 users and 2 items, not {self.n_users} and {self.n_items}")
+            raise SettingsError(
+                f"a simulation needs at least 2 users and 2 items, not {self.n_users} and {self.n_items}"
+            )
 
 
 def simulate(simulation: Simulation, seed: int) -> Interactions:
@@ -65,7 +69,10 @@ def simulate(simulation: Simulation, seed: int) -> Interactions:
         item_offsets=(quality - 1.8).astype(np.float32),
     )
     chances = _exposure(simulation, quality, genres, random)  # (n_genres + 1, n_items)
-    users, items, liked, aloud = [], [], [], []
+    users: list[Any] = []
+    items: list[Any] = []
+    liked: list[Any] = []
+    aloud: list[Any] = []
     for start in range(0, simulation.n_users, _BLOCK):
         block = np.arange(start, min(start + _BLOCK, simulation.n_users))
         pair_users, pair_items = _shown_pairs(block, loved[block], chances, simulation, random)
@@ -73,7 +80,8 @@ def simulate(simulation: Simulation, seed: int) -> Interactions:
         items.append(pair_items)
         liked.append(random.random(len(pair_users)) < truth.pair_preference(pair_users, pair_items))
         aloud.append(random.random(len(pair_users)) < simulation.rejection_rate)
-    return _interactions(truth, genres, random, *(np.concatenate(part) for part in (users, items, liked, aloud)))
+    pairs = (np.concatenate(users), np.concatenate(items), np.concatenate(liked), np.concatenate(aloud))
+    return _interactions(truth, genres, random, *pairs)
 
 
 def _item_genres(n_items: int, random: np.random.Generator) -> npt.NDArray[np.bool_]:
@@ -147,7 +155,10 @@ def _shown_pairs(
 
 
 def _pages(
-    places: npt.NDArray[np.int64], loved: npt.NDArray[np.float64], browsing: float, random: np.random.Generator
+    places: npt.NDArray[np.int64],
+    loved: npt.NDArray[np.float64],
+    browsing: float,
+    random: np.random.Generator,
 ) -> npt.NDArray[np.int64]:
     """Where each item is met: the number of a genre, drawn by the user's love for it, or the front page."""
     cumulative = np.cumsum(loved, axis=1)[places]  # (n_shown, n_genres)

@@ -49,7 +49,10 @@ class Audience:
     def part(self, users: npt.NDArray[np.int64] | slice) -> Audience:
         rows = None if self.rows is None else self.rows[users]
         return Audience(
-            csr_array(self.adopted[users]), csr_array(self.rejected[users]), csr_array(self.removed[users]), rows
+            csr_array(self.adopted[users]),
+            csr_array(self.rejected[users]),
+            csr_array(self.removed[users]),
+            rows,
         )
 
 
@@ -84,7 +87,7 @@ class Split:
             **{
                 f"{name}_{what}": count
                 for name in ("validation", "test")
-                for what, count in _held_out_facts(self.part(name)).items()  # type: ignore[arg-type]
+                for what, count in _held_out_facts(self.part(name)).items()
             },
         }
 
@@ -112,7 +115,9 @@ class Split:
         for name in ("validation", "test"):
             files = _HELD_OUT_FILES if protocol == "users" else ("targets", "rejected_targets")
             require_files(manifest, [f"{name}_{file}.arrow" for file in files])
-            n_users = manifest.facts.get(f"{name}_users_in_part", train.n_users) if protocol == "users" else train.n_users
+            n_users = (
+                manifest.facts.get(f"{name}_users_in_part", train.n_users) if protocol == "users" else train.n_users
+            )
             shape = (int(n_users), train.n_items)
             read = {file: read_pairs(manifest.path / f"{name}_{file}.arrow", shape) for file in files}
             parts.append((read, int(manifest.facts.get(f"{name}_dropped_targets", 0))))
@@ -164,7 +169,10 @@ def split_users(data: Interactions, seed: int, held_out: int | None = None, told
     catalogue = np.flatnonzero(in_catalogue)
     held = []
     for group in groups[:2]:
-        adopted, rejected = data.adopted[group], take(csr_array(data.rejected[group]), np.arange(len(group)), catalogue)
+        adopted, rejected = (
+            data.adopted[group],
+            take(csr_array(data.rejected[group]), np.arange(len(group)), catalogue),
+        )
         known = take(csr_array(adopted), np.arange(len(group)), catalogue)
         to_find = _last_share_of_rows(known, 1 - told, random)
         held.append(
@@ -189,7 +197,7 @@ def _divide(pairs: csr_array, held_out: float, random: np.random.Generator) -> t
 
 
 def _last_share_of_rows(pairs: csr_array, share: float, random: np.random.Generator) -> npt.NDArray[np.bool_]:
-    """In each row a random share of the entries (rounded), but never all of them and, from two entries on, never none."""
+    """In each row a random share of the entries: never all of them and, from two entries on, never none."""
     users, counts = pair_users(pairs), np.diff(pairs.indptr)
     order = np.lexsort((random.random(pairs.nnz), users))
     rank = np.arange(pairs.nnz) - np.repeat(pairs.indptr[:-1], counts)  # place within the user's shuffled row
@@ -218,7 +226,11 @@ def _known_users(
 
 
 def _strangers(
-    adopted: csr_array, targets: csr_array, rejected: csr_array, rejected_targets: csr_array, dropped_targets: int
+    adopted: csr_array,
+    targets: csr_array,
+    rejected: csr_array,
+    rejected_targets: csr_array,
+    dropped_targets: int,
 ) -> HeldOut:
     return HeldOut(Audience(adopted, rejected, adopted, None), targets, rejected_targets, dropped_targets)
 
@@ -230,4 +242,3 @@ def _held_out_facts(part: HeldOut) -> dict[str, int]:
         "targets": int(part.targets.nnz),
         "dropped_targets": part.dropped_targets,
     }
-

@@ -21,7 +21,16 @@ import pyarrow.parquet as pq
 
 from milrec.errors import DataError
 
-USER_NAMES = ("user", "user_id", "userid", "customer", "customer_id", "customerid", "account_id", "visitor_id")
+USER_NAMES = (
+    "user",
+    "user_id",
+    "userid",
+    "customer",
+    "customer_id",
+    "customerid",
+    "account_id",
+    "visitor_id",
+)
 ITEM_NAMES = (
     "item", "item_id", "itemid", "movie", "movie_id", "movieid", "product", "product_id", "productid",
     "artist", "artist_id", "artistid", "track_id", "song_id", "article_id", "book_id", "game",
@@ -184,7 +193,9 @@ def _refuse_text(source: Path, name: str) -> None:
     number = pc.match_substring_regex(stripped, r"^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf|nan|)$")
     if not pc.all(number).as_py():
         row = _first_true(pc.invert(number))
-        raise DataError(f"column '{name}' of '{source}' has text {texts[row - 1].as_py()!r} in row {row}; a number is needed")
+        raise DataError(
+            f"column '{name}' of '{source}' has text {texts[row - 1].as_py()!r} in row {row}; a number is needed"
+        )
 
 
 def _chosen(columns: Columns, names: Sequence[str], where: str) -> Columns:
@@ -195,7 +206,9 @@ def _chosen(columns: Columns, names: Sequence[str], where: str) -> Columns:
     item = columns.item or _recognised(ITEM_NAMES, names)
     for what, name in (("user", user), ("item", item)):
         if name is None:
-            raise DataError(f"no column of {where} is known to hold {what}s; name one of {', '.join(names)} with --{what}")
+            raise DataError(
+                f"no column of {where} is known to hold {what}s; name one of {', '.join(names)} with --{what}"
+            )
     return Columns(user, item, columns.value, columns.time)
 
 
@@ -240,7 +253,9 @@ def _times(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray[np.flo
             column = column.cast(pa.timestamp("us")).cast(pa.int64())
         return _numbers(column, name, where)
     except pa.ArrowInvalid as error:
-        raise DataError(f"column '{name}' of {where} holds times that are not understood ({_first_line(error)})") from None
+        raise DataError(
+            f"column '{name}' of {where} holds times that are not understood ({_first_line(error)})"
+        ) from None
 
 
 def _parsed_times(column: pa.ChunkedArray) -> pa.ChunkedArray:

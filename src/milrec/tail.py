@@ -15,7 +15,7 @@ PREFERENCE_THRESHOLDS = (0.0, 0.01, 0.25, 0.5, 0.7, 0.9, 1.0)
 
 
 class TailInterval(IntEnum):
-    """Short tail: the few most popular items with a third of all interactions; medium: the next third; long: the rest."""
+    """Short: the few most popular items with a third of all interactions; medium: the next third; long: the rest."""
 
     SHORT = 0
     MEDIUM = 1
@@ -56,14 +56,14 @@ def list_shares(top_items: Lists, intervals: npt.NDArray[np.int8]) -> npt.NDArra
     shown = np.where(top_items >= 0, intervals[top_items], -1)
     counts = np.stack([(shown == interval).sum(axis=1) for interval in TailInterval], axis=1)
     length = (top_items >= 0).sum(axis=1, keepdims=True)
-    return np.divide(counts, length, out=np.full(counts.shape, np.nan), where=length > 0)
+    return _ratio(counts, np.broadcast_to(length, counts.shape))
 
 
 def list_popularity(top_items: Lists, popularity: Popularity) -> npt.NDArray[np.float64]:
     """Mean number of adopters of each user's listed items; NaN for an empty list."""
     listed = top_items >= 0
     total, length = np.where(listed, popularity[top_items], 0).sum(axis=1), listed.sum(axis=1)
-    return np.divide(total, length, out=np.full(len(top_items), np.nan), where=length > 0)
+    return _ratio(total, length)
 
 
 def exposure(top_items: Lists, n_items: int) -> npt.NDArray[np.int64]:
@@ -88,3 +88,10 @@ def preference_shares(preference: npt.NDArray[np.floating[Any]]) -> npt.NDArray[
     edges = np.concatenate([np.zeros((n_users, 1)), below, np.full((n_users, 1), n_items)], axis=1)
     shares: npt.NDArray[np.float64] = np.diff(edges, axis=1) / n_items
     return shares
+
+
+def _ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """above / below, NaN where below is 0."""
+    ratio = np.full(np.shape(below), np.nan)
+    np.divide(above, below, out=ratio, where=below != 0)
+    return ratio

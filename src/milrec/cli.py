@@ -1,0 +1,458 @@
+"""The command line: one thin function per command. Errors are one sentence and a non-zero code, never a traceback.
+
+Heavy modules are imported inside the commands, so that `--help` and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from milrec.errors import FolderError, MilrecError, SettingsError
+
+app = typer.Typer(
+    name="milrec",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Recommend from implicit feedback without mistaking missing for disliked.\n\n"
+    "A first walk: milrec demo. On your own table: prepare → split → fit → evaluate → recommend.",
+)
+
+
+class Format(StrEnum):
+    auto = "auto"
+    csv = "csv"
+    parquet = "parquet"
+    movielens = "movielens"
+    netflix = "netflix"
+    lastfm = "lastfm"
+
+
+class ProtocolName(StrEnum):
+    interactions = "interactions"
+    users = "users"
+
+
+class PartName(StrEnum):
+    validation = "validation"
+    test = "test"
+
+
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
+
+
+@app.command()
+def demo(out: Annotated[Path, typer.Option(help="Folder for the run and its report.")] = Path("milrec-demo")) -> None:
+    """Simulate a catalogue, fit four models and write a report: the whole product in two minutes."""
+    from milrec.experiment import demo_recipe, run
+    from milrec.show import RunDisplay, measures_table, say
+
+    with RunDisplay() as display:
+        results = run(demo_recipe(), out, display)
+    measures_table(results)
+    page = _write_report(results, out / "report.html")
+    say(f"Report: {page.resolve()}")
+
+
+@app.command()
+def download(
+    name: Annotated[str, typer.Argument(help="ml-100k, ml-1m, ml-10m, ml-20m, ml-25m, ml-32m, lastfm-360k, netflix")],
+    out: Annotated[Path, typer.Option(help="Folder for the archive.")] = Path(),
+) -> None:
+    """Fetch a public data set (terms first); a broken download goes on where it stopped."""
+    from milrec.downloads import fetch, known_download
+    from milrec.show import bytes_bar, say
+
+    wanted = known_download(name)
+    say(wanted.terms)
+    with bytes_bar(wanted.file_name) as report:
+        archive = fetch(wanted, out, report)
+    say(f"Fetched and checked: {archive}\nNext: milrec prepare {archive} --out {name}")
+
+
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Option(help="Data folder to write.")],
+    users: Annotated[int, typer.Option(help="Number of users.")] = 2_000,
+    items: Annotated[int, typer.Option(help="Number of items.")] = 1_200,
+    seed: Annotated[int, typer.Option(help="Same seed, same catalogue.", min=0)] = 0,
+    force: Force = False,
+) -> None:
+    """Make a catalogue with titles, genres, a heavy popularity tail and known true preferences."""
+    from milrec.folders import refuse_if_in_the_way
+    from milrec.show import facts_table
+    from milrec.simulation import Simulation
+    from milrec.simulation import simulate as simulated
+
+    refuse_if_in_the_way(out, "data", force)
+    data = simulated(Simulation(n_users=users, n_items=items), seed)
+    data.save(out, {"source": f"simulation, seed {seed}"}, replace=force)
+    facts_table(f"Simulated → {out}", data.facts())
+
+
+@app.command()
+def prepare(
+    source: Annotated[
+        Path, typer.Argument(help="A CSV/TSV or Parquet file, or the original archive or folder of a data set.")
+    ],
+    out: Annotated[Path, typer.Option(help="Data folder to write.")],
+    format: Annotated[Format, typer.Option(help="How to read the source.")] = Format.auto,
+    user: Annotated[str | None, typer.Option(help="Column with users. Recognised: user, user_id, userId, …")] = None,
+    item: Annotated[str | None, typer.Option(help="Column with items. Recognised: item, item_id, movieId, …")] = None,
+    value: Annotated[
+        str | None, typer.Option(help="Column with ratings or counts. Left out: every row is adopted.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Column with times; of several ratings of a pair the last stands.")
+    ] = None,
+    adopt_min: Annotated[float | None, typer.Option(help="Ratings from here on are adopted.")] = None,
+    reject_max: Annotated[float | None, typer.Option(help="Ratings up to here are rejected.")] = None,
+    min_per_user: Annotated[int | None, typer.Option(help="Adopted items a user needs.", min=1)] = None,
+    min_per_item: Annotated[int | None, typer.Option(help="Adopters an item needs.", min=1)] = None,
+    titles: Annotated[Path | None, typer.Option(help="CSV or Parquet with an item column and a title column.")] = None,
+    force: Force = False,
+) -> None:
+    """Read interactions into a data folder: thresholds applied, duplicates merged and counted, small users and items left out."""
+    from milrec.datasets import prepare_source
+    from milrec.folders import refuse_if_in_the_way
+    from milrec.show import facts_table, note
+    from milrec.tables import Columns
+
+    refuse_if_in_the_way(out, "data", force)
+    given = {
+        "adopt_min": adopt_min,
+        "reject_max": reject_max,
+        "min_per_user": min_per_user,
+        "min_per_item": min_per_item,
+    }
+    read_as, rows, filters, prepared = prepare_source(
+        source, format.value, Columns(user, item, value, time), titles, given
+    )
+    if rows.note:
+        note(rows.note)
+    chosen = {name: limit for name, limit in vars(filters).items() if limit is not None}
+    facts = {"source": source.name, "format": read_as, "filters": chosen, **prepared.counts}
+    prepared.interactions.save(out, facts, replace=force)
+    shown = {**facts, "filters": ", ".join(f"{name} {limit:g}" for name, limit in chosen.items())}
+    facts_table(f"Prepared → {out}", {**shown, **prepared.interactions.facts()})
+
+
+@app.command()
+def split(
+    data: Annotated[Path, typer.Argument(help="Data folder from prepare or simulate.")],
+    out: Annotated[Path, typer.Option(help="Split folder to write.")],
+    protocol: Annotated[
+        ProtocolName, typer.Option(help="80/10/10 over interactions, or held-out users (80 % told, 20 % to be found).")
+    ] = ProtocolName.interactions,
+    seed: Annotated[int, typer.Option(help="Same seed, same split.", min=0)] = 0,
+    force: Force = False,
+) -> None:
+    """Keep back a validation and a test part."""
+    from milrec.folders import open_folder, refuse_if_in_the_way
+    from milrec.interactions import Interactions
+    from milrec.show import facts_table
+    from milrec.splitting import split_interactions, split_users
+
+    refuse_if_in_the_way(out, "split", force)
+    manifest = open_folder(data, "data")
+    function = split_users if protocol is ProtocolName.users else split_interactions
+    divided = function(Interactions.read_from(manifest), seed)
+    divided.save(
+        out, {"source": manifest.facts.get("source"), "data_fingerprint": manifest.fingerprint()}, replace=force
+    )
+    facts_table(f"Split → {out}", divided.facts())
+
+
+@app.command()
+def fit(
+    split: Annotated[Path, typer.Argument(help="Split folder.")],
+    out: Annotated[Path, typer.Option(help="Model folder to write.")],
+    model: Annotated[
+        str | None, typer.Option(help="dae, mf, popularity, or a row of the paper: see milrec models.")
+    ] = None,
+    loss: Annotated[str | None, typer.Option(help="mil, multinomial, pairwise, pointwise or square.")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting by name, as epochs=30; may be repeated.", metavar="KEY=VALUE"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same weights.", min=0)] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was broken off.")] = False,
+    force: Force = False,
+) -> None:
+    """Fit a model. With no further option: the denoising autoencoder with the missing information loss, stopping early."""
+    from milrec.config import parse_assignments
+    from milrec.folders import open_folder, refuse_if_in_the_way
+    from milrec.presets import settings_for
+
+    settings = settings_for(model, loss, parse_assignments(set or []))
+    partial = out.with_name(out.name + ".partial")
+    checkpoint = partial / "checkpoint.safetensors"
+    if resume and out.exists() and not checkpoint.exists():
+        open_folder(out, "model")
+        _say(f"'{out}' is already fitted; nothing to resume")
+        return
+    refuse_if_in_the_way(out, "model", force)
+    if checkpoint.exists() and not resume and not force:
+        raise FolderError(
+            f"'{partial}' holds a fit that was broken off; go on with --resume, or start over with --force"
+        )
+    open_folder(split, "split")
+    _fit(split, out, settings, seed, checkpoint, resume, force)
+
+
+def _fit(split_path: Path, out: Path, settings: Any, seed: int, checkpoint: Path, resume: bool, force: bool) -> None:
+    import shutil
+
+    from milrec.recommender import fit as fitted
+    from milrec.show import FitDisplay, say
+    from milrec.splitting import Split
+
+    if not resume:
+        checkpoint.unlink(missing_ok=True)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    divided = Split.load(split_path)
+    try:
+        with FitDisplay() as display:
+            recommender = fitted(divided, settings, seed=seed, checkpoint=checkpoint, report=display.report)
+    except KeyboardInterrupt:
+        if checkpoint.exists():
+            say(f"Interrupted; go on with: milrec fit {split_path} --out {out} --resume (and the same settings)")
+        raise
+    finally:
+        if not checkpoint.exists():
+            shutil.rmtree(checkpoint.parent, ignore_errors=True)
+    recommender.save(out, replace=force)
+    shutil.rmtree(checkpoint.parent, ignore_errors=True)
+    history, facts = recommender.fitted.history, recommender.fitted.facts
+    if history is not None and history.best is not None:
+        assert settings.training is not None
+        stopped = ", stopped early" if history.stopped_early else ""
+        say(f"Best validation {settings.training.measure} {history.best:.4f} at step {history.best_iteration}{stopped}")
+    say(f"Fitted in {facts['fit_seconds']:.1f} s → {out}")
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Model folder.")],
+    split: Annotated[Path, typer.Argument(help="The split folder that the model was fitted on.")],
+    on: Annotated[PartName, typer.Option(help="Which part to judge on.")] = PartName.test,
+    json: Annotated[Path | None, typer.Option(help="Write all measures to this file.")] = None,
+) -> None:
+    """Judge a model's lists: accuracy, novelty, and how they spread over the popularity tail."""
+    from milrec.folders import open_folder, write_json
+
+    open_folder(model, "model")
+    open_folder(split, "split")
+    from milrec.recommender import Recommender
+    from milrec.show import evaluation_table, progress_bar
+    from milrec.splitting import Split
+
+    recommender, divided = Recommender.load(model), Split.load(split)
+    with progress_bar("Evaluating", "users") as report:
+        found = recommender.evaluate(divided, on.value, report)
+    if json is not None:
+        write_json(json, found.as_json())
+    evaluation_table(f"{model} on {on.value}", found)
+
+
+@app.command()
+def recommend(
+    model: Annotated[Path, typer.Argument(help="Model folder.")],
+    more_users: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Further users after --user.")
+    ] = None,
+    user: Annotated[list[str] | None, typer.Option(help="A known user; may be repeated.")] = None,
+    adopted: Annotated[
+        str | None, typer.Option(help="Items of a new user: ID,ID,… (quote an id that has a comma).")
+    ] = None,
+    rejected: Annotated[str | None, typer.Option(help="Items that the new user rejects: ID,ID,…")] = None,
+    all: Annotated[bool, typer.Option("--all", help="Every known user; needs --out.")] = False,
+    n: Annotated[int, typer.Option("-n", help="Length of a list.", min=1)] = 20,
+    allow: Annotated[
+        Path | None, typer.Option(help="File with the only items that may be listed, one id per line.")
+    ] = None,
+    exclude: Annotated[
+        Path | None, typer.Option(help="File with items that may not be listed, one id per line.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to a .parquet, .csv, .tsv or .jsonl file instead.")] = None,
+) -> None:
+    """Make lists: for known users, for a new user from adopted items alone, or for everybody as one table."""
+    from milrec.folders import open_folder
+
+    users = [*(user or []), *(more_users or [])]
+    if more_users and not user:
+        raise SettingsError(f"'{more_users[0]}' is not expected; name users with --user")
+    if sum([bool(users), adopted is not None, all]) != 1:
+        raise SettingsError("say who the list is for: either --user ID, or --adopted ID,ID,…, or --all")
+    if rejected is not None and adopted is None:
+        raise SettingsError("--rejected goes with --adopted; of known users the rejected items are known")
+    if all and out is None:
+        raise SettingsError("--all needs --out FILE (.parquet, .csv, .tsv or .jsonl)")
+    allowed, excluded = _ids_in(allow), _ids_in(exclude)
+    open_folder(model, "model")
+    from milrec.recommender import Recommender
+    from milrec.show import note, progress_bar, say, table_of_lists
+    from milrec.writing import check_suffix, write_batches
+
+    if out is not None:
+        check_suffix(out)
+    recommender = Recommender.load(model)
+    for name, ids in (("allow", allowed), ("exclude", excluded)):
+        if ids is not None and (outside := recommender.outside_catalogue(ids)):
+            note(f"{outside} of {len(ids)} ids in the {name} file are not in the catalogue")
+    if all:
+        assert out is not None
+        total = recommender.fitted.train.n_users
+        with progress_bar("Listing", "users") as report:
+            batches = recommender.recommend_all(n, allowed, excluded)
+            rows = write_batches(out, batches, lambda done: report(min(done, total), total))
+        say(f"{rows:,} rows for {total:,} users → {out}")
+        return
+    if adopted is not None:
+        lists = recommender.recommend_new(_ids_of(adopted), _ids_of(rejected or ""), n, allowed, excluded)
+    else:
+        lists = recommender.recommend(users, n, allowed, excluded)
+    if out is not None:
+        rows = write_batches(out, iter(lists.to_batches()), schema=lists.schema)
+        say(f"{rows:,} rows → {out}")
+    else:
+        table_of_lists(lists)
+
+
+@app.command()
+def similar(
+    model: Annotated[Path, typer.Argument(help="Model folder.")],
+    item: Annotated[str, typer.Argument(help="Item id.")],
+    n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 20,
+) -> None:
+    """Items that the model finds similar to an item."""
+    from milrec.folders import open_folder
+
+    open_folder(model, "model")
+    from milrec.recommender import Recommender
+    from milrec.show import table_of_lists
+
+    table_of_lists(Recommender.load(model).similar_items(item, n))
+
+
+@app.command()
+def experiment(
+    recipe: Annotated[Path, typer.Argument(help="Recipe, a TOML file.")],
+    out: Annotated[Path, typer.Option(help="Run folder; a run that was stopped goes on there.")],
+) -> None:
+    """Carry out a recipe: every model with every seed, fitted and judged; ends with results.json and a report."""
+    if not recipe.is_file():
+        raise SettingsError(f"there is no file '{recipe}'")
+    from milrec.experiment import read_recipe, run
+    from milrec.show import RunDisplay, measures_table, say
+
+    wanted = read_recipe(recipe)
+    with RunDisplay() as display:
+        results = run(wanted, out, display)
+    measures_table(results)
+    say(f"Results: {out / 'results.json'}\nReport: {_write_report(results, out / 'report.html')}")
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="Run folder from experiment or demo, or a results.json.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file to write; by default RUN/report.html.")] = None,
+) -> None:
+    """Write the report page of a run: one file that opens offline."""
+    from milrec.folders import read_json
+    from milrec.show import say
+
+    if not run.exists():
+        raise FolderError(f"there is no run '{run}'")
+    results = run if run.is_file() else run / "results.json"
+    if not results.exists():
+        raise FolderError(f"'{run}' has no results.json; finish the run with milrec experiment")
+    say(f"Report: {_write_report(read_json(results), out or results.with_name('report.html'))}")
+
+
+@app.command()
+def models() -> None:
+    """List the models, the paper's names for them, and the losses."""
+    from milrec.show import models_table
+
+    models_table()
+
+
+@app.command()
+def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run folder.")]) -> None:
+    """Say what a folder holds; it is checked on the way."""
+    from milrec.folders import folder_kind, open_folder
+    from milrec.show import show_folder
+
+    if not path.exists():
+        raise FolderError(f"there is no folder '{path}'")
+    kind = folder_kind(path)
+    if kind is None:
+        raise FolderError(f"'{path}' is not a milrec folder")
+    show_folder(open_folder(path, kind))
+
+
+def _write_report(results: dict[str, Any], page: Path) -> Path:
+    from milrec.folders import new_file
+    from milrec.report import render
+
+    text = render(results)
+    with new_file(page) as draft:
+        draft.write_text(text, encoding="utf-8")
+    return page
+
+
+def _ids_of(text: str) -> list[str]:
+    """Ids between commas; an id with a comma stands in double quotes."""
+    return [field for row in csv.reader([text]) for field in row if field != ""]
+
+
+def _ids_in(path: Path | None) -> list[str] | None:
+    """One id per line, exactly as it stands there."""
+    if path is None:
+        return None
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise SettingsError(f"there is no file '{path}'") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"'{path}' cannot be read ({error})") from None
+    return [line for line in lines if line]
+
+
+def _say(text: str) -> None:
+    from milrec.show import say
+
+    say(text)
+
+
+def main() -> None:
+    """Run a command; a mistake ends with one sentence and code 1 (2 for wrong usage), an interrupt with 130."""
+    try:
+        app()
+    except MilrecError as error:
+        _fail(str(error), 1)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            _fail("the disk is full; nothing was half-written", 1)
+        _fail(f"{error.strerror or error}: '{error.filename}'" if error.filename else str(error), 1)
+    except MemoryError:
+        _fail("there is not enough memory for this", 1)
+
+
+def _fail(sentence: str, code: int) -> None:
+    sys.stderr.write(f"milrec: {sentence}\n")
+    sys.exit(code)

@@ -1,0 +1,222 @@
+"""Figures as SVG text: lines, stacked bars, grouped bars and labelled points. Pure functions, no dependency.
+
+Colours are CSS variables of the page (`--series-0` …, `--short`, `--medium`, `--long`), so that one figure serves a
+light and a dark page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 480, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 14, 12, 44
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: its name, its colour and its points; `dash` for a second family of lines."""
+
+    name: str
+    colour: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    dash: str = ""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What a direction shows: its label, its range and whether it is logarithmic."""
+
+    label: str
+    low: float
+    high: float
+    log: bool = False
+    percent: bool = False
+
+    def place(self, value: float) -> float:
+        """0 at the low end, 1 at the high end."""
+        if self.log:
+            return (math.log(value) - math.log(self.low)) / ((math.log(self.high) - math.log(self.low)) or 1.0)
+        return (value - self.low) / ((self.high - self.low) or 1.0)
+
+    def ticks(self) -> list[float]:
+        if self.log:
+            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            return [10.0**power for power in range(first, last + 1)]
+        step = nice_step((self.high - self.low) / 5)
+        count = math.floor((self.high - self.low) / step + 1e-9) + 1
+        first_tick = math.ceil(self.low / step - 1e-9) * step
+        return [tick for tick in (first_tick + step * number for number in range(count)) if tick <= self.high + 1e-12]
+
+
+def axis(label: str, values: Sequence[float], log: bool = False, zero: bool = False, percent: bool = False) -> Axis:
+    """An axis that holds the values with a little room, from 0 where asked."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if log:
+        return Axis(label, max(low, 1e-9), max(high, low * 1.01, 1e-8), log=True)
+    if zero:
+        low = min(low, 0.0)
+    room = 0.06 * ((high - low) or abs(high) or 1.0)
+    return Axis(label, low if zero else low - room, high + room, percent=percent)
+
+
+def nice_step(rough: float) -> float:
+    """1, 2 or 5 times a power of ten, at least as large as the given step."""
+    if rough <= 0 or not math.isfinite(rough):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough - 1e-12)
+
+
+def lines(series: Sequence[Series], x: Axis, y: Axis, title: str, marks: bool = False, zones: str = "") -> str:
+    """Lines over common axes; `marks` draws the points too, each with its value as a tool tip."""
+    parts = [zones]
+    for one in series:
+        points = [(_x(x, a), _y(y, b)) for a, b in zip(one.xs, one.ys, strict=True)]
+        path = " ".join(f"{left:.1f},{top:.1f}" for left, top in points)
+        dash = f' stroke-dasharray="{one.dash}"' if one.dash else ""
+        parts.append(
+            f'<polyline fill="none" stroke="var(--{one.colour})" stroke-width="2" stroke-linejoin="round"{dash} '
+            f'points="{path}"><title>{escape(one.name)}</title></polyline>'
+        )
+        if marks:
+            parts += [
+                f'<circle cx="{left:.1f}" cy="{top:.1f}" r="2.6" fill="var(--{one.colour})">'
+                f"<title>{escape(one.name)}: {escape(x.label)} {_short(a)}, {_label(y, b)}</title></circle>"
+                for (left, top), a, b in zip(points, one.xs, one.ys, strict=True)
+            ]
+    return _framed(parts, x, y, title)
+
+
+def points(labelled: Sequence[tuple[str, str, float, float]], x: Axis, y: Axis, title: str) -> str:
+    """Points (name, colour, x, y), each with its name beside it, kept clear of one another."""
+    parts: list[str] = []
+    taken: list[tuple[float, float]] = []
+    for name, colour, a, b in sorted(labelled, key=lambda point: -point[3]):
+        left, top = _x(x, a), _y(y, b)
+        anchor, shift = ("end", -9) if left > WIDTH * 0.62 else ("start", 9)
+        height = top
+        while any(abs(height - other) < 13 and abs(left - beside) < 170 for other, beside in taken):
+            height += 13
+        taken.append((height, left))
+        parts.append(
+            f'<circle cx="{left:.1f}" cy="{top:.1f}" r="6" fill="var(--{colour})">'
+            f"<title>{escape(name)}: {_label(x, a)}, {_label(y, b)}</title></circle>"
+            f'<text x="{left + shift:.1f}" y="{height + 4:.1f}" text-anchor="{anchor}" class="name">{escape(name)}</text>'
+        )
+    return _framed(parts, x, y, title)
+
+
+def stacked_bars(rows: Sequence[tuple[str, Sequence[float]]], segments: Sequence[tuple[str, str]], title: str) -> str:
+    """One bar of 100 % per row, cut into named, coloured segments with their percentages inside."""
+    row_height, label_width = 34, 128
+    height = row_height * len(rows) + 8
+    parts = []
+    for number, (label, values) in enumerate(rows):
+        top, left = number * row_height + 6, float(label_width)
+        parts.append(
+            f'<text x="{label_width - 8}" y="{top + 17}" text-anchor="end" class="name">{escape(_fitted(label))}</text>'
+        )
+        for value, (name, colour) in zip(values, segments, strict=True):
+            width = (WIDTH - label_width - 4) * value / 100
+            parts.append(
+                f'<rect x="{left:.1f}" y="{top}" width="{max(width - 1.5, 0):.1f}" height="24" rx="3" '
+                f'fill="var(--{colour})"><title>{escape(label)}: {value:.1f} % {escape(name)}</title></rect>'
+            )
+            if width > 30:
+                parts.append(
+                    f'<text x="{left + width / 2:.1f}" y="{top + 16.5}" text-anchor="middle" class="inside">{value:.0f}</text>'
+                )
+            left += width
+    return _svg("".join(parts), title, height)
+
+
+def grouped_bars(
+    groups: Sequence[str], series: Sequence[tuple[str, str, Sequence[float]]], y: Axis, title: str, x_label: str
+) -> str:
+    """For every group one bar per series (name, colour, values)."""
+    x = Axis(x_label, 0, len(groups))
+    slot = (WIDTH - _LEFT - _RIGHT) / max(len(groups), 1)
+    bar = slot * 0.8 / max(len(series), 1)
+    parts = []
+    for place, (name, colour, values) in enumerate(series):
+        for number, value in enumerate(values):
+            left = _LEFT + slot * (number + 0.1) + bar * place
+            top = _y(y, value)
+            parts.append(
+                f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(bar - 1.5, 1):.1f}" '
+                f'height="{max(_y(y, y.low) - top, 0):.1f}" rx="1.5" fill="var(--{colour})">'
+                f"<title>{escape(name)}, {escape(groups[number])}: {value:.2f} %</title></rect>"
+            )
+    names = [
+        f'<text x="{_LEFT + slot * (number + 0.5):.1f}" y="{HEIGHT - _BOTTOM + 17}" text-anchor="middle">'
+        f"{escape(group)}</text>"
+        for number, group in enumerate(groups)
+    ]
+    return _framed([*parts, *names], x, y, title, x_ticks=False)
+
+
+def zone(x: Axis, start: float, end: float, colour: str, name: str) -> str:
+    """A tinted band behind a figure, with its name at the top."""
+    left, right = _x(x, max(start, x.low)), _x(x, min(end, x.high))
+    return (
+        f'<rect x="{left:.1f}" y="{_TOP}" width="{max(right - left, 0):.1f}" height="{HEIGHT - _TOP - _BOTTOM}" '
+        f'fill="var(--{colour})" opacity="0.16"><title>{escape(name)}</title></rect>'
+        f'<text x="{(left + right) / 2:.1f}" y="{_TOP + 14}" text-anchor="middle">{escape(name)}</text>'
+    )
+
+
+def _framed(parts: Sequence[str], x: Axis, y: Axis, title: str, x_ticks: bool = True) -> str:
+    bottom = HEIGHT - _BOTTOM
+    frame = [f'<line class="axis" x1="{_LEFT}" y1="{bottom}" x2="{WIDTH - _RIGHT}" y2="{bottom}"/>']
+    for tick in y.ticks():
+        top = _y(y, tick)
+        frame.append(f'<line class="grid" x1="{_LEFT}" y1="{top:.1f}" x2="{WIDTH - _RIGHT}" y2="{top:.1f}"/>')
+        frame.append(f'<text x="{_LEFT - 7}" y="{top + 4:.1f}" text-anchor="end">{_tick(y, tick)}</text>')
+    for tick in x.ticks() if x_ticks else []:
+        frame.append(f'<text x="{_x(x, tick):.1f}" y="{bottom + 17}" text-anchor="middle">{_tick(x, tick)}</text>')
+    middle = (_LEFT + WIDTH - _RIGHT) / 2
+    frame.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle" class="label">{escape(x.label)}</text>')
+    frame.append(
+        f'<text transform="rotate(-90)" x="{-(_TOP + bottom) / 2}" y="12" text-anchor="middle" class="label">'
+        f"{escape(y.label)}</text>"
+    )
+    return _svg("".join([*frame, *parts]), title, HEIGHT)
+
+
+def _svg(content: str, title: str, height: float) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}" '
+        f'xmlns="http://www.w3.org/2000/svg">{content}</svg>'
+    )
+
+
+def _x(x: Axis, value: float) -> float:
+    return _LEFT + (WIDTH - _LEFT - _RIGHT) * x.place(value)
+
+
+def _y(y: Axis, value: float) -> float:
+    return HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * y.place(value)
+
+
+def _tick(one: Axis, value: float) -> str:
+    return f"{value:g} %" if one.percent else _short(value)
+
+
+def _label(one: Axis, value: float) -> str:
+    return f"{one.label} {value:.1f} %" if one.percent else f"{one.label} {value:.4g}"
+
+
+def _short(value: float) -> str:
+    if abs(value) >= 1_000_000:
+        return f"{value / 1_000_000:g}M"
+    if abs(value) >= 1_000:
+        return f"{value / 1_000:g}k"
+    return f"{value:.4g}"
+
+
+def _fitted(label: str) -> str:
+    return label if len(label) <= 19 else label[:18] + "…"

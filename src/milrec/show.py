@@ -1,0 +1,286 @@
+"""What the command line shows: tables and facts on standard output, progress bars and notes on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from milrec.folders import Manifest
+from milrec.losses import LOSSES
+from milrec.presets import PAPER_MODELS, FitSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from milrec.evaluation import Evaluation
+    from milrec.training import Progress as FitProgress
+
+_TAILS = ("short", "medium", "long")
+_SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "coverage@20")
+
+
+def say(text: str) -> None:
+    """A plain line to standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """Something to know, to standard error."""
+    sys.stderr.write(f"note: {text}\n")
+
+
+def facts_table(title: str, facts: Mapping[str, Any]) -> None:
+    say(title)
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        say(f"  {name.replace('_', ' '):<{width}}  {_plain(value)}")
+
+
+def evaluation_table(title: str, found: Evaluation) -> None:
+    """All means with their intervals, then the shares of the tail."""
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("measure")
+    table.add_column("mean", justify="right")
+    table.add_column("95 % interval", justify="right")
+    for name, value in found.measures.items():
+        low, high = found.intervals.get(name, (None, None))
+        table.add_row(name, _number(value), "" if low is None or high is None else f"{_number(low)} – {_number(high)}")
+    _console().print(table)
+    shares = ", ".join(f"{name} {found.top_shares[name]:.1f} %" for name in _TAILS)
+    say(
+        f"Users with items to be found: {found.n_users:,} (pairs dropped, item not in the catalogue: {found.dropped_targets:,})"
+    )
+    say(f"Top 200 by tail: {shares} (cuts {found.interval_cuts[0]} / {found.interval_cuts[1]})")
+    if found.preference_distribution is not None:
+        names = ("<.01", "<.25", "<.5", "<.7", "<.9", "≤1")
+        pairs = zip(names, found.preference_distribution, strict=True)
+        say("Predicted preferences: " + ", ".join(f"{name}: {value:.1f} %" for name, value in pairs))
+
+
+def measures_table(results: Mapping[str, Any]) -> None:
+    """The models of a run side by side, the best of each column bold."""
+    shown = [*_SHOWN, *(["true_ndcg@20"] if "true_ndcg@20" in results["models"][0]["evaluation"] else [])]
+    table = Table(title=escape(results["title"]), title_justify="left")
+    table.add_column("model", no_wrap=True)
+    for name in [*shown, "short / medium / long %"]:
+        table.add_column(name, justify="right")
+    best = {name: max(run["evaluation"][name] for run in results["models"]) for name in shown}
+    for run in results["models"]:
+        found = run["evaluation"]
+        cells = [
+            f"[bold green]{found[name]:.3f}[/]" if found[name] == best[name] else f"{found[name]:.3f}" for name in shown
+        ]
+        shares = " / ".join(f"{found['top_200_share'][tail]:.0f}" for tail in _TAILS)
+        label = (
+            run["name"]
+            if len({one["seed"] for one in results["models"]}) == 1
+            else f"{run['name']} (seed {run['seed']})"
+        )
+        table.add_row(escape(label), *cells, shares)
+    _console().print(table)
+
+
+def table_of_lists(lists: pa.Table) -> None:
+    """Lists for people on a terminal, tab-separated text for a pipe."""
+    names = lists.column_names
+    if not sys.stdout.isatty():
+        say("\t".join(names))
+        for row in lists.to_pylist():
+            say("\t".join("" if row[name] is None else str(row[name]) for name in names))
+        return
+    table = Table()
+    for name in names:
+        table.add_column(name, justify="right" if name in ("rank", "score", "popularity", "cosine") else "left")
+    for row in lists.to_pylist():
+        table.add_row(*(escape(_cell(row[name])) for name in names))
+    _console().print(table)
+
+
+def models_table() -> None:
+    """Every name that `--model` and `--loss` take."""
+    table = Table(title="Models: milrec fit SPLIT --out MODEL --model NAME", title_justify="left")
+    for name in ("name", "model", "encoder-decoder", "loss", "λ", "target factor", "steps"):
+        table.add_column(name)
+    for name, settings in PAPER_MODELS.items():
+        table.add_row(name, *_model_cells(settings))
+    table.add_section()
+    table.add_row("dae", "autoencoder", "by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
+    table.add_row("mf", "factorization", "by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
+    table.add_row("popularity", "most adopted", "–", "–", "–", "–", "–")
+    _console().print(table)
+    say(
+        "The first rows are the paper's (its settings, stopped early on validation; --set patience=0 runs them to the end)."
+    )
+    say("Losses:")
+    for name, loss in LOSSES.items():
+        say(f"  {name:<12} {(loss.__doc__ or '').strip().splitlines()[0]}")
+
+
+def show_folder(manifest: Manifest) -> None:
+    """The facts of a checked folder, long ones left out."""
+    facts = {name: value for name, value in manifest.facts.items() if name not in ("settings", "history", "recipe")}
+    facts_table(f"{manifest.path}: a milrec {manifest.kind} folder, checked", {"kind": manifest.kind, **facts})
+    history = manifest.facts.get("history")
+    if history:
+        best = max(history["measures"]) if history["measures"] else None
+        say(f"  fitted to step {history['iterations'][-1]}, best {_plain(best)} at step {history['best_iteration']}")
+    settings = manifest.facts.get("settings")
+    if settings:
+        for section, values in settings.items():
+            if values:
+                say(f"  {section}: " + ", ".join(f"{key}={_plain(value)}" for key, value in values.items()))
+    for name in sorted(manifest.hashes):
+        say(f"  {name}  {(manifest.path / name).stat().st_size:,} bytes")
+    if manifest.kind == "run":
+        done = sorted(file.stem for file in (manifest.path / "evaluations").glob("*.json"))
+        say(f"  finished: {', '.join(done) or 'nothing yet'}")
+
+
+@contextmanager
+def progress_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for work of which the total is known as it goes."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=_stderr(), transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def bytes_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=_stderr()) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+class FitDisplay:
+    """A bar with epoch, loss, validation measure, time passed and time left."""
+
+    def __init__(self, title: str = "Fitting") -> None:
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn(
+                "epoch {task.fields[epoch]:.1f}  loss {task.fields[loss]:.4g}  validation {task.fields[measure]}"
+            ),
+            TimeElapsedColumn(),
+            TextColumn("left ≤"),
+            TimeRemainingColumn(),
+            console=_stderr(),
+        )
+        self.task = self.progress.add_task(title, total=None, epoch=0.0, loss=float("nan"), measure="–")
+
+    def __enter__(self) -> FitDisplay:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def report(self, now: FitProgress) -> None:
+        self.progress.update(
+            self.task,
+            completed=now.iteration,
+            total=now.total,
+            epoch=now.epoch,
+            loss=now.loss,
+            measure="–" if now.measure is None else f"{now.measure:.4f} (best {now.best:.4f})",
+        )
+
+
+class RunDisplay:
+    """The stages of a run, each fit with its own bar."""
+
+    def __init__(self) -> None:
+        self.fit: FitDisplay | None = None
+
+    def __enter__(self) -> RunDisplay:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def stage(self, text: str) -> None:
+        self._close()
+        _stderr().print(escape(text))
+
+    def fitting(self, name: str, progress: FitProgress) -> None:
+        if self.fit is None:
+            self.fit = FitDisplay(escape(name))
+            self.fit.__enter__()
+        self.fit.report(progress)
+
+    def evaluating(self, name: str, done: int, total: int) -> None:
+        self._close()
+
+    def finished(self, name: str, evaluation: dict[str, Any]) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self.fit is not None:
+            self.fit.__exit__()
+            self.fit = None
+
+
+def _model_cells(settings: FitSettings) -> Sequence[str]:
+    model, loss, training, target_set = settings.model, settings.loss, settings.training, settings.target_set
+    assert loss is not None and training is not None
+    kind = {"dae": "autoencoder", "mf": "factorization"}[model.model]
+    pair = f"{getattr(model, 'encoder', '')}-{getattr(model, 'decoder', '')}"
+    factor = "all items" if target_set is None else f"{target_set.target_factor:g}, drawn per user"
+    return kind, pair, loss.loss, f"{training.weight_decay:g}", factor, f"{training.iterations:,}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {None: "–", True: "yes", False: "no"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _console() -> Console:
+    """Wide enough for a table even where the width of the terminal is not known."""
+    return Console(width=None if sys.stdout.isatty() else 150)
+
+
+def _stderr() -> Console:
+    return Console(stderr=True)
