@@ -120,7 +120,7 @@ def prepare(
     titles: Annotated[Path | None, typer.Option(help="CSV or Parquet with an item column and a title column.")] = None,
     force: Force = False,
 ) -> None:
-    """Read interactions into a data folder: thresholds applied, duplicates merged and counted, small users and items left out."""
+    """Read interactions into a data folder: thresholds and filters applied, duplicates merged and counted."""
     from milrec.datasets import prepare_source
     from milrec.folders import refuse_if_in_the_way
     from milrec.show import facts_table, note
@@ -187,7 +187,7 @@ def fit(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was broken off.")] = False,
     force: Force = False,
 ) -> None:
-    """Fit a model. With no further option: the denoising autoencoder with the missing information loss, stopping early."""
+    """Fit a model; by default the denoising autoencoder with the missing information loss, stopping early."""
     from milrec.config import parse_assignments
     from milrec.folders import open_folder, refuse_if_in_the_way
     from milrec.presets import settings_for

@@ -16,12 +16,13 @@ _CHUNK = 1 << 18
 _TRIES = 5
 
 _MOVIELENS_TERMS = (
-    "MovieLens data, by GroupLens, University of Minnesota: for research; no redistribution and no commercial use without "
-    "separate permission; acknowledge Harper & Konstan (2015) in publications. Full terms: the README inside the archive."
+    "MovieLens data, by GroupLens, University of Minnesota: for research; no redistribution and no commercial use "
+    "without separate permission; acknowledge Harper & Konstan (2015) in publications. "
+    "Full terms: the README inside the archive."
 )
 _LASTFM_TERMS = (
-    "Last.fm-360K, by Òscar Celma with permission of Last.fm: for non-commercial use; cite Celma, 'Music Recommendation "
-    "and Discovery in the Long Tail' (2010). Full terms: the README inside the archive."
+    "Last.fm-360K, by Òscar Celma with permission of Last.fm: for non-commercial use; cite Celma, 'Music "
+    "Recommendation and Discovery in the Long Tail' (2010). Full terms: the README inside the archive."
 )
 
 
@@ -128,7 +129,7 @@ def _give_up_if_hopeless(error: Exception, download: Download, attempt: int, pro
         raise DownloadError(f"'{download.url}' answered {error.code} {error.reason}") from None
     if attempt == _TRIES or not progressed:
         raise DownloadError(
-            f"'{download.url}' could not be fetched ({error}); what has come is kept, so the same command goes on from there"
+            f"'{download.url}' could not be fetched ({error}); what has come is kept: the same command goes on from there"
         ) from None
 
 

@@ -105,7 +105,8 @@ def points(labelled: Sequence[tuple[str, str, float, float]], x: Axis, y: Axis, 
         parts.append(
             f'<circle cx="{left:.1f}" cy="{top:.1f}" r="6" fill="var(--{colour})">'
             f"<title>{escape(name)}: {_label(x, a)}, {_label(y, b)}</title></circle>"
-            f'<text x="{left + shift:.1f}" y="{height + 4:.1f}" text-anchor="{anchor}" class="name">{escape(name)}</text>'
+            f'<text x="{left + shift:.1f}" y="{height + 4:.1f}" text-anchor="{anchor}" class="name">'
+            f"{escape(name)}</text>"
         )
     return _framed(parts, x, y, title)
 
@@ -128,7 +129,8 @@ def stacked_bars(rows: Sequence[tuple[str, Sequence[float]]], segments: Sequence
             )
             if width > 30:
                 parts.append(
-                    f'<text x="{left + width / 2:.1f}" y="{top + 16.5}" text-anchor="middle" class="inside">{value:.0f}</text>'
+                    f'<text x="{left + width / 2:.1f}" y="{top + 16.5}" text-anchor="middle" class="inside">'
+                    f"{value:.0f}</text>"
                 )
             left += width
     return _svg("".join(parts), title, height)

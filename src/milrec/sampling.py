@@ -62,7 +62,7 @@ def draw_shared(known: npt.NDArray[np.bool_], n_drawn: int, random: np.random.Ge
     n_shared = min(n_drawn, n_items)
     items = random.permutation(n_items)[:n_shared]
     weight = expected(known, n_drawn) * (n_items / n_shared)  # (n_users, n_items)
-    drawn = np.zeros_like(weight)
+    drawn: Dense = np.zeros_like(weight)
     drawn[:, items] = weight[:, items]
     return drawn
 

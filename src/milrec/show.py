@@ -64,7 +64,8 @@ def evaluation_table(title: str, found: Evaluation) -> None:
     _console().print(table)
     shares = ", ".join(f"{name} {found.top_shares[name]:.1f} %" for name in _TAILS)
     say(
-        f"Users with items to be found: {found.n_users:,} (pairs dropped, item not in the catalogue: {found.dropped_targets:,})"
+        f"Users with items to be found: {found.n_users:,} "
+        f"(pairs dropped, item not in the catalogue: {found.dropped_targets:,})"
     )
     say(f"Top 200 by tail: {shares} (cuts {found.interval_cuts[0]} / {found.interval_cuts[1]})")
     if found.preference_distribution is not None:
@@ -124,9 +125,7 @@ def models_table() -> None:
     table.add_row("mf", "factorization", "by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
     table.add_row("popularity", "most adopted", "–", "–", "–", "–", "–")
     _console().print(table)
-    say(
-        "The first rows are the paper's (its settings, stopped early on validation; --set patience=0 runs them to the end)."
-    )
+    say("The first rows are the paper's settings, stopped early on validation; --set patience=0 runs them to the end.")
     say("Losses:")
     for name, loss in LOSSES.items():
         say(f"  {name:<12} {(loss.__doc__ or '').strip().splitlines()[0]}")
