@@ -29,9 +29,7 @@ from milrec.interactions import (
 
 
 def small(ids: str = "text") -> Interactions:
-    """Three users, four items:  adopted  2 . 1 .   rejected  . . . .
-    .        . . . 1            . 1 . .
-    .        1 . . .            . . . ."""
+    """Three users, four items, four adopted pairs (one of weight 2) and one rejected pair."""
     adopted = np.array([[2, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
     rejected = np.array([[0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
     users, items = ["ann", "bob", "cid"], ["é", " k", "01", '"q"']
@@ -254,8 +252,8 @@ def test_equal_interactions_have_equal_fingerprints(tmp_path: Path) -> None:
 def test_loaded_pairs_are_mapped_into_memory_and_not_copied(tmp_path: Path) -> None:
     small().save(tmp_path / "data")
     loaded = Interactions.load(tmp_path / "data")
-    assert not loaded.adopted.data.flags.owndata
-    assert not loaded.adopted.indices.flags.owndata
+    assert not loaded.adopted.data.flags.writeable  # the file is mapped to be read
+    assert loaded.adopted.indices.dtype == np.int32  # as in the file: another type would be a copy
 
 
 def rewritten(folder: Path, file: str, write: Any) -> Path:

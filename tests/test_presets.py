@@ -1,0 +1,219 @@
+"""Ready sets of settings by name: the paper's rows, and milrec's own pairs of model and loss."""
+
+import pytest
+
+from milrec.config import AutoencoderSettings, FactorizationSettings, TargetSettings, TrainingSettings
+from milrec.errors import SettingsError
+from milrec.losses import LOSSES
+from milrec.presets import PAPER_MODELS, SECTIONS, fit_settings, settings_for
+
+PAPER_TABLE = {  # name: model, encoder, decoder, loss, range of λ, factor
+    "mf-square": ("mf", "linear", "linear", "square", (5, 10), 100),
+    "mf-ce": ("mf", "linear", "sigmoid", "pointwise", (50, 500), 100),
+    "mf-mil": ("mf", "linear", "sigmoid", "mil", (50, 500), 100),
+    "ce-point-lin-sig": ("dae", "linear", "sigmoid", "pointwise", (2e-5, 2e-5), 50),
+    "ce-point-sig-sig": ("dae", "sigmoid", "sigmoid", "pointwise", (2e-5, 2e-5), 50),
+    "ce-pair-lin-sig": ("dae", "linear", "sigmoid", "pairwise", (2e-5, 2e-5), 100),
+    "ce-pair-sig-sig": ("dae", "sigmoid", "sigmoid", "pairwise", (2e-5, 2e-5), 100),
+    "multi-tanh-lin": ("dae", "tanh", "linear", "multinomial", (2e-5, 2e-5), None),
+    "mil-lin-sig": ("dae", "linear", "sigmoid", "mil", (1e-6, 1e-5), 50),
+    "mil-sig-sig": ("dae", "sigmoid", "sigmoid", "mil", (1e-6, 1e-5), 50),
+}
+
+
+def test_every_row_of_the_papers_table_has_a_name_and_no_other_has():
+    assert set(PAPER_MODELS) == set(PAPER_TABLE)
+
+
+@pytest.mark.parametrize("name", PAPER_TABLE)
+def test_a_papers_row_has_the_papers_settings(name):
+    model, encoder, decoder, loss, (least, most), factor = PAPER_TABLE[name]
+    settings = settings_for(name)
+    assert (settings.model.model, settings.model.encoder, settings.model.decoder) == (model, encoder, decoder)
+    assert settings.loss.loss == loss
+    assert least <= settings.training.weight_decay <= most
+    assert settings.training.weight_decay_form == ("scaled" if model == "mf" else "plain")
+    if factor is None:
+        assert settings.target_set is None
+    else:
+        assert (settings.target_set.target_set, settings.target_set.target_factor) == ("per_user", factor)
+    training = settings.training
+    assert (training.batch_size, training.learning_rate, training.schedule) == (100, 1e-3, "constant")
+    assert (training.iterations, training.epochs) == (180_000 if model == "mf" else 120_000, None)
+    assert settings.model.n_factors == 200
+    if model == "dae":
+        assert (settings.model.corruption, settings.model.input_weights) == (0.5, "binary")
+
+
+@pytest.mark.parametrize("name", ["mil-lin-sig", "mil-sig-sig", "mf-mil"])
+def test_the_papers_best_missing_information_loss_is_the_default(name):
+    loss = settings_for(name).loss
+    assert (loss.missing_weight, loss.missing_exponent, loss.adopted_exponent) == (1e6, 10, 1)
+
+
+def test_cross_entropy_keeps_preferences_a_hundred_thousandth_away_from_0_and_1():
+    assert settings_for("ce-point-lin-sig").loss.epsilon == 1e-5
+    assert settings_for("ce-pair-lin-sig").loss.pair_epsilon == 1e-5
+
+
+def test_without_a_name_it_is_the_autoencoder_with_the_missing_information_loss():
+    settings = settings_for()
+    assert (settings.model.model, settings.loss.loss, settings.target_set.target_set) == ("dae", "mil", "expectation")
+    assert settings.training.epochs is None and settings.training.iterations is None
+    assert settings == settings_for("dae") == settings_for("dae", "mil") == settings_for(None, "mil")
+
+
+@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_model_has_settings_for_every_loss(model, loss):
+    settings = settings_for(model, loss)
+    assert (settings.model.model, settings.loss.loss) == (model, loss)
+    assert settings.model.decoder in settings.loss.decoders
+    assert (settings.target_set is None) == (loss == "multinomial")
+
+
+def test_an_unknown_model_is_an_error_that_lists_the_known():
+    with pytest.raises(SettingsError) as error:
+        settings_for("vae")
+    known = ", ".join(sorted([*PAPER_TABLE, "dae", "mf", "popularity"]))
+    assert str(error.value) == f"unknown model 'vae'; known models: {known}"
+
+
+def test_an_unknown_loss_is_an_error_that_lists_the_known():
+    with pytest.raises(SettingsError) as error:
+        settings_for("dae", "mill")
+    assert str(error.value) == "unknown loss 'mill'; known losses: mil, multinomial, pairwise, pointwise, square"
+
+
+def test_an_unknown_setting_is_an_error_that_lists_those_of_this_model_and_loss():
+    with pytest.raises(SettingsError) as error:
+        settings_for("mf", "square", {"missing_weight": 3})
+    sentence = str(error.value)
+    assert sentence.startswith("unknown setting 'missing_weight' for mf with square; known settings: ")
+    listed = sentence.partition("known settings: ")[2].split(", ")
+    assert listed == sorted(listed)
+    assert {"n_factors", "confidence", "target_set", "target_factor", "epochs"} <= set(listed)
+    assert "corruption" not in listed  # that one is the autoencoder's
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "known"),
+    [
+        ("model", {"model": "dae", "n_factor": 5}, "n_factors"),
+        ("loss", {"loss": "mil", "missing_wieght": 5}, "missing_weight"),
+        ("target_set", {"target_fator": 5}, "target_factor"),
+        ("training", {"epoch": 5}, "epochs"),
+    ],
+)
+def test_an_unknown_setting_of_a_recipe_is_answered_with_those_of_its_section(section, values, known):
+    sections = {name: getattr(settings_for(), name) for name in SECTIONS}
+    with pytest.raises(SettingsError) as error:
+        fit_settings({**sections, section: values})
+    listed = str(error.value).partition("known settings: ")[2].split(", ")
+    assert known in listed
+
+
+def test_an_unknown_loss_of_a_recipe_is_answered_with_the_known():
+    sections = {name: getattr(settings_for(), name) for name in SECTIONS}
+    with pytest.raises(SettingsError) as error:
+        fit_settings({**sections, "loss": {"loss": "mill"}})
+    assert all(name in str(error.value) for name in LOSSES)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values())
+@pytest.mark.parametrize("model", [AutoencoderSettings, FactorizationSettings])
+def test_every_setting_name_is_unique_over_sections(model, loss):
+    sections = [model, loss, TargetSettings, TrainingSettings]
+    names = [name for section in sections for name in section.model_fields if name not in ("model", "loss")]
+    assert len(names) == len(set(names))
+
+
+def test_a_value_goes_to_the_section_that_has_its_name():
+    settings = settings_for(
+        "dae",
+        "mil",
+        {"n_factors": 7, "missing_weight": "5e5", "target_set": "all", "epochs": "30", "corruption": 0},
+    )
+    assert (settings.model.n_factors, settings.model.corruption) == (7, 0)
+    assert settings.loss.missing_weight == 5e5
+    assert settings.target_set.target_set == "all"
+    assert settings.training.epochs == 30
+
+
+def test_epochs_unset_iterations_and_the_other_way_round():
+    by_epochs = settings_for("mil-lin-sig", values={"epochs": 3})
+    assert (by_epochs.training.epochs, by_epochs.training.iterations) == (3, None)
+    by_iterations = by_epochs.with_values({"iterations": 9})
+    assert (by_iterations.training.epochs, by_iterations.training.iterations) == (None, 9)
+    with pytest.raises(SettingsError, match="two ways to say how long"):
+        settings_for("dae", values={"epochs": 3, "iterations": 9})
+
+
+def test_iterations_can_be_unset_to_stop_on_validation_alone():
+    settings = settings_for("mil-lin-sig", values={"iterations": None})
+    assert (settings.training.epochs, settings.training.iterations) == (None, None)
+
+
+def test_the_multinomial_loss_is_refused_with_a_target_set():
+    with pytest.raises(SettingsError, match="unknown setting 'target_set' for dae with multinomial; known settings: "):
+        settings_for("dae", "multinomial", {"target_set": "all"})
+    multinomial = settings_for("dae", "multinomial")
+    sections = {name: getattr(multinomial, name) for name in SECTIONS}
+    with pytest.raises(SettingsError, match="the multinomial loss takes all items"):
+        fit_settings({**sections, "target_set": {"target_set": "all"}})
+
+
+def test_every_other_loss_is_refused_without_a_target_set():
+    sections = {name: getattr(settings_for("dae", "mil"), name) for name in SECTIONS}
+    with pytest.raises(SettingsError, match="every other loss needs a target set"):
+        fit_settings({**sections, "target_set": None})
+
+
+@pytest.mark.parametrize(
+    ("loss", "decoder", "needed"),
+    [("mil", "linear", "sigmoid"), ("pointwise", "linear", "sigmoid"), ("multinomial", "sigmoid", "linear")],
+)
+def test_a_decoder_that_does_not_suit_the_loss_is_refused(loss, decoder, needed):
+    with pytest.raises(SettingsError, match=f"^loss '{loss}' needs a {needed} decoder, not '{decoder}'$"):
+        settings_for("dae", loss, {"decoder": decoder})
+
+
+@pytest.mark.parametrize("loss", ["square", "pairwise"])
+@pytest.mark.parametrize("decoder", ["linear", "sigmoid"])
+def test_square_and_pairwise_losses_take_either_decoder(loss, decoder):
+    assert settings_for("mf", loss, {"decoder": decoder}).model.decoder == decoder
+
+
+@pytest.mark.parametrize("loss", ["square", "pointwise"])
+def test_a_confidence_is_for_all_items_and_not_for_a_sample(loss):
+    with pytest.raises(SettingsError, match="set target_set=all with it"):
+        settings_for("dae", loss, {"confidence": 5})
+    assert settings_for("dae", loss, {"confidence": 5, "target_set": "all"}).loss.confidence == 5
+    with pytest.raises(SettingsError, match="setting 'confidence' is 1"):
+        settings_for("dae", loss, {"confidence": 1, "target_set": "all"})
+
+
+def test_a_papers_row_keeps_its_loss():
+    assert settings_for("mil-lin-sig", "mil") == settings_for("mil-lin-sig")
+    with pytest.raises(SettingsError, match="model 'mil-lin-sig' is a row of the paper with loss 'mil'"):
+        settings_for("mil-lin-sig", "square")
+
+
+def test_popularity_has_no_loss_and_no_settings():
+    settings = settings_for("popularity")
+    assert (settings.loss, settings.target_set, settings.training) == (None, None, None)
+    with pytest.raises(SettingsError, match="model 'popularity' has no loss"):
+        settings_for("popularity", "mil")
+    with pytest.raises(SettingsError, match="unknown setting 'epochs' for popularity"):
+        settings_for("popularity", values={"epochs": 3})
+
+
+def test_a_fitted_model_needs_a_loss_and_training_settings():
+    with pytest.raises(SettingsError, match="model 'dae' needs a loss and training settings"):
+        fit_settings({"model": {"model": "dae"}})
+
+
+@pytest.mark.parametrize("name", [*PAPER_TABLE, "popularity", "dae", "mf"])
+def test_settings_come_back_from_their_plain_values(name):
+    settings = settings_for(name)
+    assert fit_settings(settings.model_dump()) == settings
