@@ -196,18 +196,16 @@ def test_movielens_without_its_titles_is_refused(tmp_path: Path, name: str, file
         ("ml-20m", "ml-20m/ratings.csv"), ("ml-20m", "ml-20m/movies.csv"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("content", [b"", b"<html><body>404</body></html>\n", b"1|2\n", b"7\n", b"a::b::c\n", b"\xff\xfe\n"])
-def test_a_movielens_file_that_is_something_else_is_refused(
-    tmp_path: Path, name: str, file: str, content: bytes
-) -> None:
+def test_a_movielens_file_that_is_something_else_is_refused(tmp_path: Path, name: str, file: str) -> None:
     """None of these is a line of any of the files; an error must be a sentence all the same."""
-    files = MOVIELENS[name]() | {file: content}
-    try:
-        _, rows = read_source(as_folder(tmp_path, files), format="movielens")
-    except DataError:
-        return
-    assert file.endswith(("u.genre", "u.item", "movies.dat"))  # titles may be absent; ratings may not
-    assert entries(rows) == [(user, item, rating) for user, item, rating, _ in RATINGS]
+    for number, content in enumerate([b"", b"<html>404</html>\n", b"1|2\n", b"7\n", b"a::b::c\n", b"\xff\xfe\n"]):
+        source = as_folder(tmp_path / str(number), MOVIELENS[name]() | {file: content})
+        try:
+            _, rows = read_source(source, format="movielens")
+        except DataError:
+            continue
+        assert file.endswith(("u.genre", "u.item", "movies.dat"))  # titles may be absent; ratings may not
+        assert entries(rows) == [(user, item, rating) for user, item, rating, _ in RATINGS]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +345,9 @@ def test_netflix_without_titles_has_none(tmp_path: Path) -> None:
     assert rows.item_table is None
 
 
-@pytest.mark.parametrize("content", [b"7,5,2005-01-01\n1:\n", b"1:\n7,5\n", b"1:\nx,5,2005-01-01\n", b"1:\n7,5,soon\n", b"", b"a:\n"])
+@pytest.mark.parametrize(
+    "content", [b"7,5,2005-01-01\n1:\n", b"1:\n7,5\n", b"1:\nx,5,2005-01-01\n", b"1:\n7,5,soon\n", b"", b"a:\n"]
+)
 def test_netflix_lines_that_are_not_understood_are_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(DataError):
         read_source(as_folder(tmp_path, {"combined_data_1.txt": content}))
@@ -522,7 +522,7 @@ def test_the_original_netflix_archive_is_refused_when_damaged(tmp_path: Path) ->
 
 @pytest.mark.parametrize("cut", [512 + 30, 1024, 1024 + 100])
 def test_a_tar_archive_that_is_cut_short_is_refused(tmp_path: Path, cut: int) -> None:
-    """Each movie is 512 bytes of header and 512 of content: cut in the first movie, after it, and in the next header."""
+    """A movie is 512 bytes of header and 512 of content: cut within the first, after it, and in the next header."""
     archive = tmp_path / "training_set.tar"
     archive.write_bytes(tar_bytes(training_set())[:cut])
     with pytest.raises(DataError):

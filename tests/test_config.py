@@ -34,8 +34,10 @@ def test_an_unknown_setting_is_an_error_that_lists_the_known():
 
 
 def test_the_place_of_a_wrong_setting_is_named():
-    with pytest.raises(SettingsError, match="unknown setting 'n_factor' in recipe.toml; known settings: model, n_factors"):
-        build(AutoencoderSettings, {"n_factor": 3}, where="recipe.toml")
+    with pytest.raises(
+        SettingsError, match="unknown setting 'n_factor' in the recipe; known settings: model, n_factors"
+    ):
+        build(AutoencoderSettings, {"n_factor": 3}, where="the recipe")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_a_wrong_choice_is_answered_with_the_choices():
 
 
 def test_epochs_and_iterations_are_not_said_together():
-    with pytest.raises(SettingsError, match="^epochs and iterations are two ways to say how long: set one of them$"):
+    with pytest.raises(SettingsError, match=r"^epochs and iterations are two ways to say how long: set one of them$"):
         build(TrainingSettings, {"epochs": 3, "iterations": 5})
 
 
@@ -105,7 +107,7 @@ def test_what_is_no_assignment_is_refused(text):
 
 
 def test_a_setting_given_twice_is_refused():
-    with pytest.raises(SettingsError, match="^setting 'epochs' is given twice$"):
+    with pytest.raises(SettingsError, match=r"^setting 'epochs' is given twice$"):
         parse_assignments(["epochs=3", "epochs=4"])
 
 

@@ -1,6 +1,7 @@
 """Files and folders appear whole or not at all, and are checked before they are used."""
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ def saved(path: Path, kind: str = "data", words: str = "hello", replace: bool = 
         (draft.path / "numbers.bin").write_bytes(bytes(range(9)))
         draft.facts["answer"] = 42
     return path
+
+
+def interrupted(block: AbstractContextManager[Any], error: type[BaseException]) -> None:
+    """Something is written in the block, and then it fails."""
+    with block as draft:
+        file = draft if isinstance(draft, Path) else draft.path / "words.txt"
+        file.write_text("half of it")
+        raise error
 
 
 def names(folder: Path) -> list[str]:
@@ -75,9 +84,8 @@ def test_an_empty_folder_may_be_written_into(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_an_exception_in_the_block_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
-    with pytest.raises(error), new_folder(tmp_path / "mine", "data") as draft:
-        (draft.path / "words.txt").write_text("half of it")
-        raise error
+    with pytest.raises(error):
+        interrupted(new_folder(tmp_path / "mine", "data"), error)
     assert names(tmp_path) == []
 
 
@@ -86,9 +94,8 @@ def test_an_exception_while_replacing_leaves_the_old_folder_as_it_was(
     tmp_path: Path, error: type[BaseException]
 ) -> None:
     before = contents(saved(tmp_path / "mine"))
-    with pytest.raises(error), new_folder(tmp_path / "mine", "data", replace=True) as draft:
-        (draft.path / "words.txt").write_text("half of it")
-        raise error
+    with pytest.raises(error):
+        interrupted(new_folder(tmp_path / "mine", "data", replace=True), error)
     assert names(tmp_path) == ["mine"]
     assert contents(tmp_path / "mine") == before
 
@@ -104,7 +111,7 @@ def test_facts_that_json_cannot_hold_leave_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_replaced_unless_it_is_said(tmp_path: Path) -> None:
     before = contents(saved(tmp_path / "mine"))
-    with pytest.raises(FolderError, match="already holds a data folder; .*--force"):
+    with pytest.raises(FolderError, match=r"already holds a data folder; .*--force"):
         saved(tmp_path / "mine", words="new")
     assert contents(tmp_path / "mine") == before
 
@@ -127,9 +134,7 @@ def test_a_folder_of_another_kind_is_never_replaced(tmp_path: Path, replace: boo
 
 
 @pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize(
-    "manifest", [None, "not JSON", "[]", '{"kind": "data"}', '{"format": "milrec", "kind": 3}']
-)
+@pytest.mark.parametrize("manifest", [None, "not JSON", "[]", '{"kind": "data"}', '{"format": "milrec", "kind": 3}'])
 def test_a_folder_that_milrec_did_not_write_is_never_replaced(
     tmp_path: Path, manifest: str | None, replace: bool
 ) -> None:
@@ -351,9 +356,8 @@ def test_a_new_file_appears_when_the_block_ends(tmp_path: Path) -> None:
 
 def test_an_exception_while_a_file_is_written_leaves_the_old_one_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("old")
-    with pytest.raises(RuntimeError), new_file(tmp_path / "list.csv") as draft:
-        draft.write_text("half of it")
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        interrupted(new_file(tmp_path / "list.csv"), RuntimeError)
     assert contents(tmp_path) == {"list.csv": b"old"}
 
 

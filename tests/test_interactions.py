@@ -40,9 +40,7 @@ def small(ids: str = "text") -> Interactions:
         csr_array(adopted.astype(np.float32)),
         csr_array(rejected.astype(np.float32)),
         pa.table({"id": pa.array(users, id_type)}),
-        pa.table(
-            {"id": pa.array(items, id_type), "title": pa.array(["A", None, "C, D", ""], pa.large_string())}
-        ),
+        pa.table({"id": pa.array(items, id_type), "title": pa.array(["A", None, "C, D", ""], pa.large_string())}),
     )
 
 
@@ -132,9 +130,7 @@ def test_a_matrix_without_pairs_is_a_matrix() -> None:
     assert empty_pairs((2, 3)).nnz == 0
 
 
-entries = st.tuples(
-    st.integers(0, 3), st.integers(0, 4), st.floats(1e-3, 1e6, allow_nan=False, allow_subnormal=False)
-)
+entries = st.tuples(st.integers(0, 3), st.integers(0, 4), st.floats(1e-3, 1e6, allow_nan=False, allow_subnormal=False))
 
 
 @settings(deadline=None)
@@ -189,9 +185,9 @@ def test_the_text_of_a_whole_number_finds_it_and_the_other_way_round() -> None:
 
 
 def test_an_unknown_id_is_named() -> None:
-    with pytest.raises(UnknownIdError, match="^unknown user 'x', 'y'$"):
+    with pytest.raises(UnknownIdError, match=r"^unknown user 'x', 'y'$"):
         numbers_of(ids("a", "b"), ["x", "a", "y"], "user")
-    with pytest.raises(UnknownIdError, match="'u4' and 2 more$"):
+    with pytest.raises(UnknownIdError, match=r"'u4' and 2 more$"):
         numbers_of(ids("a", "b"), [f"u{number}" for number in range(7)], "user")
     with pytest.raises(UnknownIdError, match="unknown item 'Alien': the items here are whole numbers"):
         numbers_of(ids(1, 2), ["Alien"], "item")
@@ -271,7 +267,11 @@ def arrow(columns: dict[str, Any]) -> Any:
 
 def pairs(users: list[int], items: list[int], weights: list[float]) -> Any:
     return arrow(
-        {"user": pa.array(users, pa.int32()), "item": pa.array(items, pa.int32()), "weight": pa.array(weights, pa.float32())}
+        {
+            "user": pa.array(users, pa.int32()),
+            "item": pa.array(items, pa.int32()),
+            "weight": pa.array(weights, pa.float32()),
+        }
     )
 
 

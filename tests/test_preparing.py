@@ -86,7 +86,9 @@ def test_who_has_only_zero_counts_is_left_out() -> None:
 
 
 def test_a_negative_count_is_refused_with_its_row_and_the_cure() -> None:
-    with pytest.raises(DataError, match=r"the table has the count -2 in row 2; .*\(if these are ratings, say --adopt-min\)"):
+    with pytest.raises(
+        DataError, match=r"the table has the count -2 in row 2; .*\(if these are ratings, say --adopt-min\)"
+    ):
         prepared("ax ay", value=[1, -2])
 
 

@@ -45,7 +45,8 @@ def test_a_table_of_users_and_items_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["user,item", "userId,movieId", "User_ID,ITEM_ID", "customer,product", "visitor_id,track_id", " user , item "]
+    "header",
+    ["user,item", "userId,movieId", "User_ID,ITEM_ID", "customer,product", "visitor_id,track_id", " user , item "],
 )
 def test_common_names_of_columns_are_recognised(tmp_path: Path, header: str) -> None:
     assert pairs(read_text(tmp_path, f"{header}\nann,x\n")) == [("ann", "x")]
@@ -113,7 +114,10 @@ def test_there_is_no_note_where_nothing_is_left_unused(tmp_path: Path, text: str
 
 @pytest.mark.parametrize(
     "name",
-    ["007", " x ", "a b", "Ünïcødé", "日本語", "🎬", "a,b", 'say "hi"', "it's", "NA", "null", "nan", "None", "1e5", "1.0", "-", "a|b;c"],
+    [
+        "007", " x ", "a b", "Ünïcødé", "日本語", "🎬", "a,b", 'say "hi"',
+        "it's", "NA", "null", "nan", "None", "1e5", "1.0", "-", "a|b;c",
+    ],
 )  # fmt: skip
 def test_an_id_in_a_text_file_comes_back_exactly(tmp_path: Path, name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'
@@ -126,7 +130,9 @@ any_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(any_text, any_text), min_size=1, max_size=5))
 @example([("007", "a,b"), ('"', "\t"), ("\ufeff", "\x85")])
-def test_any_text_on_one_line_can_be_an_id(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]) -> None:
+def test_any_text_on_one_line_can_be_an_id(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+) -> None:
     folder = tmp_path_factory.mktemp("ids")
     lines = [",".join('"' + name.replace('"', '""') + '"' for name in row) for row in [("user", "item"), *rows]]
     assert pairs(read_text(folder, "\n".join(lines) + "\n")) == rows
@@ -138,7 +144,7 @@ def test_unquoted_ids_keep_their_spaces_and_zeros(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", [",b", '"",b', "a,", 'a,""'])
 def test_an_empty_id_is_refused_with_its_row(tmp_path: Path, row: str) -> None:
-    with pytest.raises(DataError, match="row 2 has an empty id in column '(user|item)' of"):
+    with pytest.raises(DataError, match=r"row 2 has an empty id in column '(user|item)' of"):
         read_text(tmp_path, f"user,item\na,b\n{row}\n")
 
 
@@ -172,7 +178,9 @@ def test_a_byte_order_mark_is_not_part_of_a_name(tmp_path: Path) -> None:
     assert pairs(read_text(tmp_path, b"\xef\xbb\xbfuser;item\nann;x\n", Columns(user="user"))) == [("ann", "x")]
 
 
-@pytest.mark.parametrize("text", ["user,item\r\na,b\r\n", "user,item\na,b", "user,item\n\na,b\n\n", '"user","item"\n"a","b"\n'])
+@pytest.mark.parametrize(
+    "text", ["user,item\r\na,b\r\n", "user,item\na,b", "user,item\n\na,b\n\n", '"user","item"\n"a","b"\n']
+)
 def test_line_ends_blank_lines_and_quotes_do_not_matter(tmp_path: Path, text: str) -> None:
     assert pairs(read_text(tmp_path, text)) == [("a", "b")]
 
@@ -254,7 +262,7 @@ def test_text_in_a_number_column_is_refused_with_its_row(tmp_path: Path, text: s
 
 @pytest.mark.parametrize("text", ["", "nan", "NaN", "NA", "null"])
 def test_a_missing_number_is_refused_with_its_row(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match="column 'rating' of .* has no number in row 2; remove or repair such rows"):
+    with pytest.raises(DataError, match=r"column 'rating' of .* has no number in row 2; remove or repair such rows"):
         read_text(tmp_path, f"user,item,rating\na,b,5\nc,d,{text}\n", RATED)
 
 
@@ -264,7 +272,9 @@ def test_an_infinite_number_is_refused_with_its_row(tmp_path: Path, text: str, s
         read_text(tmp_path, f"user,item,rating\na,b,5\nc,d,{text}\n", RATED)
 
 
-@pytest.mark.parametrize(("text", "number"), [("4", 4), ("4.5", 4.5), (" 4 ", 4), ("-1", -1), ("1e3", 1000), (".5", 0.5)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("4", 4), ("4.5", 4.5), (" 4 ", 4), ("-1", -1), ("1e3", 1000), (".5", 0.5)]
+)
 def test_numbers_are_read_as_they_are_written(tmp_path: Path, text: str, number: float) -> None:
     rows = read_text(tmp_path, f"user,item,rating\na,b,{text}\n", RATED)
     assert rows.values is not None and rows.values.tolist() == [number]
@@ -303,7 +313,7 @@ def test_times_as_iso_texts_are_read_in_microseconds(tmp_path: Path, text: str, 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2020-13-01", "01.02.2020"])
 def test_times_that_are_not_understood_are_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match="column 'time' of .* holds times that are not understood"):
+    with pytest.raises(DataError, match=r"column 'time' of .* holds times that are not understood"):
         read_text(tmp_path, f"user,item,time\na,b,2020-01-01\nc,d,{text}\n", Columns(time="time"))
 
 
@@ -334,7 +344,9 @@ def test_times_in_nanoseconds_keep_their_order(tmp_path: Path) -> None:
     assert times(rows)[0] < times(rows)[1]
 
 
-@pytest.mark.parametrize("column", [pa.array([1, None]), pa.array([1, None], pa.timestamp("us")), pa.array([True, False])])
+@pytest.mark.parametrize(
+    "column", [pa.array([1, None]), pa.array([1, None], pa.timestamp("us")), pa.array([True, False])]
+)
 def test_missing_times_are_refused(column: pa.Array) -> None:
     with pytest.raises(DataError, match="column 't'"):
         rows_of(pa.table({"user": [1, 2], "item": [3, 4], "t": column}), Columns(time="t"))
@@ -383,7 +395,7 @@ def test_texts_in_a_parquet_file_stay_texts(tmp_path: Path, column: pa.Array) ->
     ],
 )  # fmt: skip
 def test_ids_are_texts_or_whole_numbers(tmp_path: Path, column: pa.Array) -> None:
-    with pytest.raises(DataError, match="ids of type .*; ids are texts or whole numbers"):
+    with pytest.raises(DataError, match=r"ids of type .*; ids are texts or whole numbers"):
         read_parquet(tmp_path, {"user": column, "item": [1, 2]})
 
 
@@ -415,7 +427,7 @@ def test_values_in_a_parquet_file_may_be_any_numbers(tmp_path: Path, column: pa.
 
 @pytest.mark.parametrize("column", [pa.array(["4", "5"]), pa.array([True, False])])
 def test_values_that_are_no_numbers_are_refused(tmp_path: Path, column: pa.Array) -> None:
-    with pytest.raises(DataError, match="column 'rating' of .* holds (string|bool); a number is needed"):
+    with pytest.raises(DataError, match=r"column 'rating' of .* holds (string|bool); a number is needed"):
         read_parquet(tmp_path, {"user": [1, 2], "item": [1, 2], "rating": column}, RATED)
 
 
@@ -461,7 +473,8 @@ def test_a_frame_of_another_library_is_a_table() -> None:
 
 
 @pytest.mark.parametrize(
-    "table", [5, None, object(), [1, 2], {"user": [1], "item": [1, 2]}, {"user": ["a", 1], "item": [1, 2]}, [{"user": 1}]]
+    "table",
+    [5, None, object(), [1, 2], {"user": [1], "item": [1, 2]}, {"user": ["a", 1], "item": [1, 2]}, [{"user": 1}]],
 )
 def test_what_is_no_table_is_refused(table: Any) -> None:
     with pytest.raises(DataError, match="the table is not a table with columns"):

@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from milrec.errors import SettingsError
 
 Activation = Literal["linear", "sigmoid", "tanh", "relu"]
+MEASURES = ("recall", "ndcg", "novelty_ndcg")  # ranking measures that may choose the weights to keep
+LIST_LENGTH = 200  # items in the lists that are judged: the paper's top-200
 S = TypeVar("S", bound="Settings")
 
 
@@ -88,6 +90,15 @@ class TrainingSettings(Settings):
     device: str = Field("cpu", description="cpu, cuda, or auto for a GPU where there is one")
     threads: int | None = Field(None, ge=1, description="CPU threads; unset: as many as the machine has")
 
+    @field_validator("measure")
+    @classmethod
+    def _known_measure(cls, name: str) -> str:
+        measure, _, cutoff = name.partition("@")
+        if measure not in MEASURES or not cutoff.isdecimal() or not 1 <= int(cutoff) <= LIST_LENGTH:
+            known = ", ".join(f"{measure}@N" for measure in MEASURES)
+            raise ValueError(f"unknown measure '{name}'; known measures: {known}, with N from 1 to {LIST_LENGTH}")
+        return name
+
     @model_validator(mode="after")
     def _one_length(self) -> TrainingSettings:
         if self.epochs is not None and self.iterations is not None:
@@ -131,12 +142,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _sentence(error: ValidationError, settings: type[Settings], where: str) -> str:
-    first = error.errors()[0]
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a misspelt key before a missing one
     key = ".".join(str(part) for part in first["loc"])
     place = f" in {where}" if where else ""
     if first["type"] == "extra_forbidden":
         return f"unknown setting '{key}'{place}; known settings: {', '.join(settings.model_fields)}"
-    if not key:
+    if not key or first["type"] == "value_error":
         return first["msg"].removeprefix("Value error, ") + place
     if first["type"] == "missing":
         return f"setting '{key}'{place} is missing"

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 
 from milrec import metrics, tail
-from milrec.errors import DataError, SettingsError
+from milrec.config import LIST_LENGTH
+from milrec.errors import DataError
 from milrec.interactions import Interactions, Truth
 from milrec.models import Model, Popularity
 from milrec.presets import FitSettings
@@ -23,7 +24,6 @@ from milrec.sampling import n_missing_drawn
 from milrec.scoring import logit_blocks, masked, top_items
 from milrec.splitting import HeldOut
 
-LIST_LENGTH = 200
 CUTOFFS = {"recall": (1, 5, 10, 20, 50, 100), "ndcg": (10, 20, 100), "novelty_ndcg": (20, 100)}
 SHORT_LIST = 20
 
@@ -94,7 +94,8 @@ def validation_measure(
     name: str, settings: FitSettings, train: Interactions, held_out: HeldOut
 ) -> Callable[[Model], float]:
     """A function that gives the mean of one ranking measure, and computes nothing else."""
-    measure, cutoff = _parsed(name)
+    measure, length = name.split("@")
+    cutoff = int(length)
     users = np.flatnonzero(np.diff(held_out.targets.indptr))
     audience, targets = held_out.audience.part(users), held_out.targets[users]
     novelty, n_drawn = metrics.novelties(train.popularity()), _n_drawn(settings, train)
@@ -206,14 +207,6 @@ def _ranking(
     if measure == "ndcg":
         return metrics.ndcg(hits, cutoff)
     return metrics.novelty_ndcg(hits, novelty, cutoff)
-
-
-def _parsed(name: str) -> tuple[str, int]:
-    measure, _, cutoff = name.partition("@")
-    if measure not in CUTOFFS or not cutoff.isdecimal() or not 1 <= int(cutoff) <= LIST_LENGTH:
-        known = ", ".join(f"{known}@N" for known in CUTOFFS)
-        raise SettingsError(f"unknown measure '{name}'; known measures: {known}, with N from 1 to {LIST_LENGTH}")
-    return measure, int(cutoff)
 
 
 def _n_drawn(settings: FitSettings, train: Interactions) -> int:

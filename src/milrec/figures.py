@@ -113,7 +113,7 @@ def points(labelled: Sequence[tuple[str, str, float, float]], x: Axis, y: Axis, 
 
 def stacked_bars(rows: Sequence[tuple[str, Sequence[float]]], segments: Sequence[tuple[str, str]], title: str) -> str:
     """One bar of 100 % per row, cut into named, coloured segments with their percentages inside."""
-    row_height, label_width = 34, 128
+    row_height, label_width = 34, 142
     height = row_height * len(rows) + 8
     parts = []
     for number, (label, values) in enumerate(rows):
@@ -221,4 +221,4 @@ def _short(value: float) -> str:
 
 
 def _fitted(label: str) -> str:
-    return label if len(label) <= 19 else label[:18] + "…"
+    return label if len(label) <= 18 else label[:17] + "…"

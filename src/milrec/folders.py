@@ -89,7 +89,7 @@ def new_folder(path: Path, kind: str, replace: bool = False) -> Iterator[Draft]:
     try:
         yield draft
         _write_manifest(draft, kind)
-        draft.path.chmod(0o755)
+        draft.path.chmod(0o777 & ~_umask())
         _put_in_place(draft.path, path)
     finally:
         shutil.rmtree(draft.path, ignore_errors=True)
@@ -171,8 +171,10 @@ def _check_file(path: Path, name: str, expected: Any) -> None:
 
 def _write_manifest(draft: Draft, kind: str) -> None:
     files = {}
+    readable = 0o666 & ~_umask()  # some writers make files that only their owner may read
     for file in sorted(draft.path.iterdir()):
         _flush_to_disk(file)
+        file.chmod(readable)
         files[file.name] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
     manifest = {
         "format": "milrec",
@@ -192,6 +194,12 @@ def _put_in_place(draft: Path, path: Path) -> None:
     path.replace(retired)  # an empty folder may be replaced by a rename
     draft.replace(path)
     shutil.rmtree(retired)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _flush_to_disk(file: Path) -> None:

@@ -130,7 +130,7 @@ def corrupted(
 
 
 def weight_decay(model: Factors, strength: float, form: str) -> Tensor:
-    """λ(‖W‖² + ‖W'‖²) (equation 10), or λ/D·(‖W‖²/rows + ‖W'‖²/rows) (equation 14)."""
+    """λ(‖W‖² + ‖W'‖²) (equation 9), or λ/D·(‖W‖²/rows + ‖W'‖²/rows) (equation 14)."""
     encoder, decoder = model.encoder_weight, model.decoder_weight
     if form == "plain":
         return strength * (encoder.square().sum() + decoder.square().sum())

@@ -198,13 +198,13 @@ class FitDisplay:
         self.task = self.progress.add_task(title, total=None, epoch=0.0, loss=float("nan"), measure="–")
 
     def __enter__(self) -> FitDisplay:
-        self.progress.start()
-        return self
+        return self  # the bar appears with the first step: a fit that cannot begin shows its error alone
 
     def __exit__(self, *error: object) -> None:
         self.progress.stop()
 
     def report(self, now: FitProgress) -> None:
+        self.progress.start()
         self.progress.update(
             self.task,
             completed=now.iteration,

@@ -28,7 +28,7 @@ def popularity_order(popularity: Popularity) -> npt.NDArray[np.int64]:
 
 
 def interval_cuts(popularity: Popularity) -> tuple[int, int]:
-    """N33 and N66: how many of the most popular items hold one and two thirds of all interactions (table 8)."""
+    """N33 and N66: how many of the most popular items hold one and two thirds of all interactions (table 7)."""
     cumulative = np.cumsum(popularity[popularity_order(popularity)])
     thirds = [cumulative[-1] * part for part in (1, 2)]
     first, second = (int(np.searchsorted(3 * cumulative, third)) + 1 for third in thirds)
@@ -81,7 +81,7 @@ def gini(exposures: npt.NDArray[np.integer[Any]]) -> float:
 
 
 def preference_shares(preference: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
-    """Share of each user's items in [0,.01), [.01,.25), [.25,.5), [.5,.7), [.7,.9), [.9,1] (table 7): (n_users, 6)."""
+    """Share of each user's items in [0,.01), [.01,.25), [.25,.5), [.5,.7), [.7,.9), [.9,1] (table 6): (n_users, 6)."""
     inner = np.array(PREFERENCE_THRESHOLDS[1:-1], dtype=preference.dtype)
     below = np.stack([(preference < threshold).sum(axis=1) for threshold in inner], axis=1)  # (n_users, 5)
     n_users, n_items = preference.shape

@@ -1,0 +1,5 @@
+"""`python -m milrec` is `milrec`."""
+
+from milrec.cli import main
+
+main()

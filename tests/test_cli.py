@@ -1,0 +1,323 @@
+"""The command line as a person meets it: real processes, right and wrong input."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from safetensors import safe_open
+
+
+def milrec(*arguments, cwd=None, **options):
+    command = [sys.executable, "-m", "milrec", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, **options)
+
+
+def succeeds(*arguments, cwd=None):
+    done = milrec(*arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def refuses(*arguments, cwd=None, code=1):
+    """One clear sentence on standard error, no traceback, a non-zero code."""
+    done = milrec(*arguments, cwd=cwd)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+COMMANDS = (
+    "demo", "download", "simulate", "prepare", "split", "fit", "evaluate",
+    "recommend", "similar", "experiment", "report", "models", "show",
+)  # fmt: skip
+QUICK = ("--set", "n_factors=8", "--set", "epochs=3")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory) -> Path:
+    """A folder with a data set, a split and a model, made by the commands themselves."""
+    folder = tmp_path_factory.mktemp("work")
+    succeeds("simulate", "--out", "data", "--users", 200, "--items", 120, "--seed", 3, cwd=folder)
+    succeeds("split", "data", "--out", "split", "--seed", 0, cwd=folder)
+    succeeds("fit", "split", "--out", "model", *QUICK, cwd=folder)
+    return folder
+
+
+def test_help_and_mistakes_do_not_wait_for_torch(work):
+    code = """
+import sys
+from milrec.cli import main
+sys.argv = ["milrec", *sys.argv[1:]]
+try:
+    main()
+except SystemExit:
+    pass
+sys.exit("torch" in sys.modules)
+"""
+    for arguments in (
+        ["--help"],
+        ["fit", "--help"],
+        ["models"],
+        ["fit", "split", "--out", "m", "--loss", "mill"],
+        ["fit", "nowhere", "--out", "m"],
+        ["evaluate", "nowhere", "split"],
+        ["recommend", "nowhere", "--user", "1"],
+        ["show", "model"],
+    ):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=work, capture_output=True, check=False)
+        assert done.returncode == 0, arguments
+
+
+def test_every_command_has_a_help_that_says_what_it_does():
+    listing = succeeds("--help").stdout
+    for command in COMMANDS:
+        assert command in listing
+        assert len(succeeds(command, "--help").stdout) > 200
+
+
+def test_evaluate_writes_the_promised_json(work):
+    shown = succeeds("evaluate", "model", "split", "--json", "measures.json", cwd=work).stdout
+    found = json.loads((work / "measures.json").read_text())
+    for key in ("recall@1", "recall@20", "recall@50", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "n_users"):
+        assert isinstance(found[key], (int, float))
+    assert sum(found["top_200_share"].values()) == pytest.approx(100)
+    assert set(found["top_200_share"]) == {"short", "medium", "long"}
+    assert len(found["interval_cuts"]) == 2 and sum(found["preference_distribution"]) == pytest.approx(100)
+    assert "ndcg@100" in shown and "Top 200 by tail" in shown
+
+
+def test_evaluate_on_validation_gives_the_best_measure_of_the_fit(work):
+    succeeds("evaluate", "model", "split", "--on", "validation", "--json", "validation.json", cwd=work)
+    facts = json.loads((work / "model" / "milrec.json").read_text())["facts"]
+    found = json.loads((work / "validation.json").read_text())
+    assert found["ndcg@100"] == pytest.approx(max(facts["history"]["measures"]), abs=1e-12)
+
+
+def test_lists_in_every_format_hold_the_same(work):
+    for suffix in ("parquet", "csv", "tsv", "jsonl"):
+        succeeds("recommend", "model", "--all", "-n", 7, "--out", f"lists.{suffix}", cwd=work)
+    rows = pq.read_table(work / "lists.parquet").to_pylist()
+    lines = [json.loads(line) for line in (work / "lists.jsonl").read_text().splitlines()]
+    assert [(row["user"], row["rank"], row["item"]) for row in rows] == [
+        (line["user"], line["rank"], line["item"]) for line in lines
+    ]
+    assert len((work / "lists.csv").read_text().splitlines()) == len(rows) + 1
+    assert (work / "lists.tsv").read_text().splitlines()[1].split("\t")[2] == rows[0]["item"]
+
+
+def test_several_users_may_follow_one_option(work):
+    users = [line["user"] for line in pq.read_table(work / "lists.parquet").to_pylist()][:15:7]
+    out = succeeds("recommend", "model", "--user", *users, "-n", 2, cwd=work).stdout.splitlines()
+    assert [line.split("\t")[0] for line in out[1:]] == [user for user in users for _ in range(2)]
+
+
+def test_five_allowed_give_five(work):
+    items = [row["item"] for row in pq.read_table(work / "lists.parquet").to_pylist()]
+    allowed = sorted(set(items))[:5]
+    (work / "allow.txt").write_text("\n".join([*allowed, "no such item"]) + "\n")
+    done = succeeds("recommend", "model", "--adopted", items[-1], "--allow", "allow.txt", "-n", 20, cwd=work)
+    assert len(done.stdout.splitlines()) == 1 + len(set(allowed) - {items[-1]})
+    assert "1 of 6 ids in the allow file are not in the catalogue" in done.stderr
+
+
+def test_excluded_items_are_not_listed(work):
+    first = succeeds("recommend", "model", "--adopted", "i001", "-n", 1, cwd=work).stdout.splitlines()[1].split("\t")[1]
+    (work / "exclude.txt").write_text(first + "\n")
+    again = succeeds("recommend", "model", "--adopted", "i001", "--exclude", "exclude.txt", cwd=work).stdout
+    assert first not in [line.split("\t")[1] for line in again.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["prepare", "nowhere.csv", "--out", "d"], "there is no file or folder 'nowhere.csv'"),
+        (["split", "nowhere", "--out", "s"], "there is no data folder 'nowhere'"),
+        (["split", "model", "--out", "s"], "'model' is a model folder; a data folder is needed"),
+        (["fit", "data", "--out", "m"], "'data' is a data folder; a split folder is needed"),
+        (["fit", "split", "--out", "model"], "already holds a model folder"),
+        (["fit", "split", "--out", "data"], "holds a milrec data folder; choose another place"),
+        (
+            ["fit", "split", "--out", "m", "--loss", "mill"],
+            "known losses: mil, multinomial, pairwise, pointwise",
+        ),
+        (["fit", "split", "--out", "m", "--model", "gpt"], "unknown model 'gpt'; known models:"),
+        (["fit", "split", "--out", "m", "--set", "epoch=3"], "unknown setting 'epoch'"),
+        (["fit", "split", "--out", "m", "--set", "epochs"], "write KEY=VALUE"),
+        (["fit", "split", "--out", "m", "--set", "epochs=many"], "setting 'epochs' is 'many'"),
+        (["fit", "split", "--out", "m", "--set", "measure=mrr"], "unknown measure 'mrr'; known measures:"),
+        (["fit", "split", "--out", "m", "--set", "device=cuda"], "not available"),
+        (["evaluate", "model", "data"], "'data' is a data folder; a split folder is needed"),
+        (["recommend", "model"], "say who the list is for"),
+        (["recommend", "model", "--user", "nobody"], "unknown user 'nobody'"),
+        (["recommend", "model", "--adopted", "nothing"], "unknown item 'nothing'"),
+        (["recommend", "model", "--all"], "--all needs --out"),
+        (["recommend", "model", "--all", "--out", "lists.xlsx"], "known endings: .parquet, .csv, .tsv, .jsonl"),
+        (["recommend", "model", "--all", "--out", "nowhere/lists.csv"], "folder 'nowhere' does not exist"),
+        (["recommend", "model", "--user", "u001", "--allow", "nowhere.txt"], "there is no file 'nowhere.txt'"),
+        (["similar", "model", "nothing"], "unknown item 'nothing'"),
+        (["experiment", "nowhere.toml", "--out", "run"], "there is no file 'nowhere.toml'"),
+        (["report", "nowhere"], "there is no run 'nowhere'"),
+        (["report", "data"], "has no results.json"),
+        (["show", "nowhere"], "there is no folder 'nowhere'"),
+        (["download", "ml-3m"], "known data sets: lastfm-360k, ml-100k"),
+        (["download", "netflix"], "Kaggle"),
+        (["simulate", "--out", "d", "--users", "1"], "at least 2 users"),
+    ],
+)
+def test_a_mistake_is_answered_with_one_sentence(work, arguments, sentence):
+    before = sorted(path.name for path in work.iterdir())
+    assert sentence in refuses(*arguments, cwd=work)
+    assert sorted(path.name for path in work.iterdir()) == before
+
+
+def test_a_model_is_not_judged_on_another_split(work):
+    succeeds("split", "data", "--out", "other", "--seed", 9, cwd=work)
+    assert "fitted on another split" in refuses("evaluate", "model", "other", cwd=work)
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "items.arrow", "milrec.json", "removed.arrow"])
+def test_a_damaged_model_is_refused_whatever_the_file(work, tmp_path, file):
+    shutil.copytree(work / "model", tmp_path / "model")
+    damaged = tmp_path / "model" / file
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(bytes(content))
+    refuses("recommend", tmp_path / "model", "--user", "u001")
+    refuses("show", tmp_path / "model")
+    damaged.unlink()
+    refuses("recommend", tmp_path / "model", "--user", "u001")
+
+
+def test_ids_come_back_exactly_as_they_went_in(tmp_path):
+    users = ["007", "7", " seven ", "sept·é", "名前", 'with "quotes"', "with,comma", "-1", "1e3", "NA"]
+    items = [f"0{number}" for number in range(12)] + ["ítem ñ", "a,b"]
+    rows = ["user,item"]
+    for place, user in enumerate(users):
+        for item in (items[(place + step) % len(items)] for step in range(6)):
+            rows.append(",".join('"' + text.replace('"', '""') + '"' for text in (user, item)))
+    (tmp_path / "odd.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    succeeds("prepare", "odd.csv", "--out", "data", cwd=tmp_path)
+    succeeds("split", "data", "--out", "split", cwd=tmp_path)
+    succeeds("fit", "split", "--out", "model", "--model", "popularity", cwd=tmp_path)
+    succeeds("recommend", "model", "--all", "--out", "lists.parquet", cwd=tmp_path)
+    lists = pq.read_table(tmp_path / "lists.parquet")
+    assert set(lists["user"].to_pylist()) == set(users)
+    assert set(lists["item"].to_pylist()) <= set(items)
+    listed = succeeds("recommend", "model", "--user", " seven ", "-n", 1, cwd=tmp_path).stdout.splitlines()[1]
+    assert listed.split("\t")[0] == " seven "
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "sentence"),
+    [
+        ("", [], "is empty"),
+        ("user,item\n", [], "has no rows"),
+        ("user,item\na,b\n", ["--value", "plays"], "has no column 'plays'; its columns are user, item"),
+        ("user,item,plays\na,b,many\n", ["--value", "plays"], "text 'many' in row 1"),
+        ("user,item,plays\na,b,1\na,c,\n", ["--value", "plays"], "no number in row 2"),
+        ("user,item,plays\na,b,NaN\n", ["--value", "plays"], "no number in row 1"),
+        ("user,item,plays\na,b,-3\n", ["--value", "plays"], "count -3 in row 1"),
+        ("user,item\n,b\n", [], "row 1 has an empty id"),
+        ("who,what\na,b\n", [], "name one of who, what with --user"),
+        ("user,item,stars\na,b,2\n", ["--value", "stars", "--adopt-min", "4"], "no adopted items left"),
+        ("user,item,stars\na,b,2\n", ["--adopt-min", "4"], "need a value column"),
+    ],
+)
+def test_bad_tables_are_answered_with_one_sentence(tmp_path, content, arguments, sentence):
+    (tmp_path / "table.csv").write_text(content)
+    assert sentence in refuses("prepare", "table.csv", "--out", "data", *arguments, cwd=tmp_path)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("content", ["user,item\na,x\n", "user,item\na,x\na,y\n", "user,item\na,x\nb,x\nc,x\n"])
+def test_the_smallest_data_gives_a_result_or_a_sentence(tmp_path, content):
+    (tmp_path / "table.csv").write_text(content)
+    succeeds("prepare", "table.csv", "--out", "data", cwd=tmp_path)
+    for arguments in (["split", "data", "--out", "split"], ["fit", "split", "--out", "model", *QUICK]):
+        done = milrec(*arguments, cwd=tmp_path)
+        assert "Traceback" not in done.stderr
+        assert done.returncode in (0, 1)
+    if (tmp_path / "model").exists():
+        done = milrec("evaluate", "model", "split", cwd=tmp_path)
+        assert "Traceback" not in done.stderr
+        succeeds("recommend", "model", "--user", "a", cwd=tmp_path)
+
+
+def test_an_existing_folder_is_replaced_only_when_forced(tmp_path):
+    succeeds("simulate", "--out", "data", "--users", 60, "--items", 40, cwd=tmp_path)
+    before = (tmp_path / "data" / "milrec.json").read_text()
+    assert "--force" in refuses("simulate", "--out", "data", "--users", 70, "--items", 40, cwd=tmp_path)
+    assert (tmp_path / "data" / "milrec.json").read_text() == before
+    succeeds("simulate", "--out", "data", "--users", 70, "--items", 40, "--force", cwd=tmp_path)
+    assert (tmp_path / "data" / "milrec.json").read_text() != before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+LONGER = ("--set", "n_factors=8", "--set", "epochs=40", "--set", "patience=0", "--set", "checkpoint_seconds=0")
+
+
+def weights(model: Path) -> dict[str, bytes]:
+    with safe_open(model / "weights.safetensors", framework="np") as file:
+        return {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
+
+
+def broken_off(work: Path, out: str, how: signal.Signals) -> int:
+    """Start a fit and send it a signal once it has written a checkpoint; returns its code."""
+    command = [sys.executable, "-m", "milrec", "fit", "split", "--out", out, *LONGER]
+    process = subprocess.Popen(command, cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (work / f"{out}.partial" / "checkpoint.safetensors").exists():
+        time.sleep(0.005)
+    time.sleep(0.3)
+    assert process.poll() is None, "the fit ended before it could be broken off"
+    os.kill(process.pid, how)
+    return process.wait()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_fit_that_was_broken_off_goes_on_to_the_very_same_weights(work, how):
+    out, whole = f"broken-{how.name}", f"whole-{how.name}"
+    code = broken_off(work, out, how)
+    assert code == (-signal.SIGKILL if how is signal.SIGKILL else 130)
+    assert not (work / out).exists()
+    assert "--resume" in refuses("fit", "split", "--out", out, *LONGER, cwd=work)
+    other = ("--set", "n_factors=9", *LONGER[2:])
+    assert "other data, settings or seed" in refuses("fit", "split", "--out", out, *other, "--resume", cwd=work)
+    succeeds("fit", "split", "--out", out, *LONGER, "--resume", cwd=work)
+    succeeds("fit", "split", "--out", whole, *LONGER, cwd=work)
+    assert weights(work / out) == weights(work / whole)
+    assert not (work / f"{out}.partial").exists()
+
+
+def test_resuming_what_is_finished_changes_nothing(work):
+    before = (work / "model" / "milrec.json").read_text()
+    assert "already fitted" in succeeds("fit", "split", "--out", "model", *QUICK, "--resume", cwd=work).stdout
+    assert (work / "model" / "milrec.json").read_text() == before
+
+
+def test_a_full_disk_loses_nothing(tmp_path):
+    """A file size limit stands for a full disk: the write fails in the middle."""
+    succeeds("simulate", "--out", "data", "--users", 60, "--items", 40, cwd=tmp_path)
+
+    def small_files():
+        import resource
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+
+    done = milrec("split", "data", "--out", "split", cwd=tmp_path, preexec_fn=small_files)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_show_tells_what_each_folder_holds(work):
+    for name, word in (("data", "data folder"), ("split", "protocol"), ("model", "missing_weight")):
+        assert word in succeeds("show", name, cwd=work).stdout
