@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check format browser clean
+.PHONY: demo test check format browser ml-1m clean
 
 demo: $(VENV)/.installed
 	$(BIN)/milrec demo --out milrec-demo
@@ -21,6 +21,12 @@ check: $(VENV)/.installed-test
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The table of the README: make ml-1m DATA=<folder or archive of MovieLens-1M>
+ml-1m: $(VENV)/.installed
+	@test -n "$(DATA)" || { echo "say where MovieLens-1M is: make ml-1m DATA=ml-1m.zip"; exit 1; }
+	test -d runs/ml-1m-data || $(BIN)/milrec prepare $(DATA) --out runs/ml-1m-data
+	$(BIN)/milrec experiment experiments/defaults.toml --data runs/ml-1m-data --out runs/ml-1m
 
 # The report is tested in a real browser: Debian's chromium, installed where it is missing.
 browser:

@@ -1,5 +1,6 @@
 """The command line as a person meets it: real processes, right and wrong input."""
 
+import csv
 import json
 import os
 import shutil
@@ -110,7 +111,12 @@ def test_lists_in_every_format_hold_the_same(work):
         (line["user"], line["rank"], line["item"]) for line in lines
     ]
     assert len((work / "lists.csv").read_text().splitlines()) == len(rows) + 1
-    assert (work / "lists.tsv").read_text().splitlines()[1].split("\t")[2] == rows[0]["item"]
+    with (work / "lists.tsv").open() as file:
+        texts = list(csv.reader(file, delimiter="\t"))
+    assert texts[0][:3] == ["user", "rank", "item"]
+    assert [(user, int(rank), item) for user, rank, item, *_ in texts[1:]] == [
+        (row["user"], row["rank"], row["item"]) for row in rows
+    ]
 
 
 def test_several_users_may_follow_one_option(work):

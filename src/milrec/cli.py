@@ -347,6 +347,7 @@ def similar(
 def experiment(
     recipe: Annotated[Path, typer.Argument(help="Recipe, a TOML file.")],
     out: Annotated[Path, typer.Option(help="Run folder; a run that was stopped goes on there.")],
+    data: Annotated[Path | None, typer.Option(help="Data folder, instead of the recipe's own.")] = None,
 ) -> None:
     """Carry out a recipe: every model with every seed, fitted and judged; ends with results.json and a report."""
     if not recipe.is_file():
@@ -354,7 +355,7 @@ def experiment(
     from milrec.experiment import read_recipe, run
     from milrec.show import RunDisplay, measures_table, say
 
-    wanted = read_recipe(recipe)
+    wanted = read_recipe(recipe, data)
     with RunDisplay() as display:
         results = run(wanted, out, display)
     measures_table(results)

@@ -74,7 +74,7 @@ class Recipe(Settings):
     title: str
     description: str = ""
     seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
-    data: DataEntry
+    data: DataEntry | None = None
     split: SplitEntry = SplitEntry()
     models: list[ModelEntry] = Field(min_length=1)
 
@@ -102,8 +102,12 @@ class Watcher(Protocol):
         """A model is fitted and judged."""
 
 
-def read_recipe(path: str | Path) -> Recipe:
-    """A recipe from a TOML file, every model's settings checked; relative data paths start at the file's folder."""
+def read_recipe(path: str | Path, data: str | Path | None = None) -> Recipe:
+    """A recipe from a TOML file, every model's settings checked.
+
+    `data`, a prepared data folder, takes the place of the recipe's own; a relative path in the recipe starts at the
+    recipe's folder.
+    """
     path = Path(path)
     recipe = build(Recipe, read_toml(path), f"'{path}'")
     for entry in recipe.models:
@@ -111,9 +115,13 @@ def read_recipe(path: str | Path) -> Recipe:
             entry.chosen()
         except SettingsError as error:
             raise SettingsError(f"model '{entry.name}' in '{path}': {error}") from None
-    if recipe.data.path is not None and not Path(recipe.data.path).is_absolute():
-        data = DataEntry(path=str(path.parent / recipe.data.path))
-        recipe = recipe.model_copy(update={"data": data})
+    if data is not None:
+        return recipe.model_copy(update={"data": DataEntry(path=str(Path(data).absolute()))})
+    if recipe.data is None:
+        raise SettingsError(f"'{path}' names no data; give a prepared data folder with --data")
+    if recipe.data.path is not None:
+        beside = (path.parent / recipe.data.path).absolute()
+        recipe = recipe.model_copy(update={"data": DataEntry(path=str(beside))})
     return recipe
 
 
@@ -193,6 +201,7 @@ def _open_run(recipe: Recipe, out: Path) -> None:
 def _split(recipe: Recipe, out: Path, watcher: Watcher) -> Split:
     if (out / "split").exists():
         return Split.load(out / "split")
+    assert recipe.data is not None
     if recipe.data.simulate is not None:
         wanted = recipe.data.simulate
         watcher.stage(f"Simulating a catalogue of {wanted.users:,} users and {wanted.items:,} items")
