@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import io
 import tarfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from milrec.errors import DataError
+from milrec.sources import Source, damage_reported, tar_contents
 from milrec.tables import (
     TITLE_NAMES,
     Columns,
@@ -35,55 +34,9 @@ _BLOCK = 1 << 26
 LASTFM_FILE = "usersha1-artmbid-artname-plays.tsv"
 
 
-class Source:
-    """Named files in a folder, a zip or a tar archive."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def names(self) -> list[str]:
-        """Paths inside the source, sorted."""
-        if not self.path.exists():
-            raise DataError(f"there is no file or folder '{self.path}'")
-        if self.path.is_dir():
-            return sorted(str(file.relative_to(self.path)) for file in self.path.rglob("*") if file.is_file())
-        try:
-            if zipfile.is_zipfile(self.path):
-                with zipfile.ZipFile(self.path) as archive:
-                    return sorted(archive.namelist())
-            if tarfile.is_tarfile(self.path):
-                with tarfile.open(self.path) as archive:
-                    return sorted(member.name for member in archive if member.isfile())
-        except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
-            raise DataError(f"'{self.path}' is a damaged archive ({error}); download it again") from None
-        raise DataError(f"'{self.path}' is neither a folder nor a zip or tar archive")
-
-    def find(self, base_name: str) -> str | None:
-        """The path inside the source of a file with this name, in whatever folder."""
-        return next((name for name in self.names() if PurePosixPath(name).name == base_name), None)
-
-    @contextmanager
-    def open(self, name: str) -> Iterator[IO[bytes]]:
-        try:
-            if self.path.is_dir():
-                with (self.path / name).open("rb") as file:
-                    yield file
-            elif zipfile.is_zipfile(self.path):
-                with zipfile.ZipFile(self.path) as archive, archive.open(name) as file:
-                    yield file
-            else:
-                with tarfile.open(self.path) as tar:
-                    member = tar.extractfile(name)
-                    if member is None:
-                        raise DataError(f"'{self.path}' has no file '{name}'")
-                    yield member
-        except (EOFError, tarfile.TarError, zipfile.BadZipFile, OSError) as error:
-            raise DataError(f"'{name}' in '{self.path}' cannot be read ({error}); download it again") from None
-
-
 def detected(path: Path) -> str | None:
     """The format that the files of a folder or archive show, or None."""
-    bases = {PurePosixPath(name).name for name in Source(path).names()}
+    bases = {PurePosixPath(name).name for name in Source(path).names}
     if bases & {"u.data", "ratings.dat"} or {"ratings.csv", "movies.csv"} <= bases:
         return "movielens"
     if LASTFM_FILE in bases:
@@ -115,12 +68,12 @@ def read_movielens(path: Path) -> Rows:
         table = _read(source, found, names, csv.ParseOptions(delimiter=":"))
         return _rated(table, _titles_of_dat(source))
     if found := source.find("ratings.csv"):
-        table = _read(source, found, None, csv.ParseOptions())
-        movies = _read(source, _needed(source, "movies.csv"), None, csv.ParseOptions(), texts=("title", "genres"))
-        renamed = {"userId": "user", "movieId": "item", "timestamp": "time"}
-        table = table.rename_columns([renamed.get(name, name) for name in table.column_names])
-        titles = movies.rename_columns([{"movieId": "id"}.get(name, name) for name in movies.column_names])
-        return _rated(table, titles.select(["id", "title", "genres"]))
+        table = _renamed(_read(source, found, None, csv.ParseOptions()))
+        movies = _read(source, source.needed("movies.csv"), None, csv.ParseOptions(), texts=("title", "genres"))
+        if not {"movieId", "title", "genres"} <= set(movies.column_names):
+            raise DataError(f"'movies.csv' in '{path}' needs columns movieId, title and genres")
+        titles = pa.table({"id": movies["movieId"], "title": movies["title"], "genres": movies["genres"]})
+        return _rated(table, titles)
     if (path / "ratings.parquet").is_file():
         return read_parquet_folder(path, Columns(value="rating", time="timestamp"))
     raise DataError(f"'{path}' holds no MovieLens ratings (u.data, ratings.dat or ratings.csv)")
@@ -139,7 +92,7 @@ def read_lastfm(path: Path) -> Rows:
     source = Source(path.parent if path.name == LASTFM_FILE else path)
     names = ["user", "mbid", "artist", "plays"]
     options = csv.ParseOptions(delimiter="\t", quote_char=False, invalid_row_handler=lambda row: "skip")
-    table = _read(source, _needed(source, LASTFM_FILE), names, options, texts=("user", "mbid", "artist"))
+    table = _read(source, source.needed(LASTFM_FILE), names, options, texts=("user", "mbid", "artist"))
     empty = pc.equal(table["mbid"], "")
     nameless = pc.and_(empty, pc.equal(table["artist"], ""))
     table, empty = table.filter(pc.invert(nameless)), empty.filter(pc.invert(nameless))
@@ -159,11 +112,12 @@ def read_netflix(path: Path) -> Rows:
     ratings: list[Any] = []
     times: list[Any] = []
     current = -1
-    for block in _netflix_blocks(source):
-        parts = _netflix_block(block, current, path)
-        current = parts[0]
-        for column, part in zip((movies, users, ratings, times), parts[1:], strict=True):
-            column.append(part)
+    with damage_reported(path):
+        for block in _netflix_blocks(source):
+            parts = _netflix_block(block, current, path)
+            current = parts[0]
+            for column, part in zip((movies, users, ratings, times), parts[1:], strict=True):
+                column.append(part)
     if not movies:
         raise DataError(f"'{path}' holds no Netflix ratings (training_set or combined_data_1.txt)")
     return Rows(
@@ -191,9 +145,14 @@ def _read(
                 options,
                 csv.ConvertOptions(column_types=types),
             )
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise DataError(f"'{name}' in '{source.path}' is not as its publisher made it ({error})") from None
     return table.select([column for column in table.column_names if not column.startswith("gap")])
+
+
+def _renamed(table: pa.Table) -> pa.Table:
+    ours = {"userId": "user", "movieId": "item", "timestamp": "time"}
+    return table.rename_columns([ours.get(name, name) for name in table.column_names])
 
 
 def _rated(table: pa.Table, titles: pa.Table) -> Rows:
@@ -203,60 +162,59 @@ def _rated(table: pa.Table, titles: pa.Table) -> Rows:
 
 
 def _titles_of_100k(source: Source) -> pa.Table:
-    with source.open(_needed(source, "u.item")) as file:
-        fields = [line.split("|") for line in file.read().decode("latin-1").splitlines() if line]
-    genres: dict[int, str] = {}
+    fields = [line.split("|") for line in source.lines(source.needed("u.item"), "latin-1")]
+    genres: list[tuple[str, int]] = []
     if found := source.find("u.genre"):
-        with source.open(found) as file:
-            pairs = [line.split("|") for line in file.read().decode("latin-1").splitlines() if "|" in line]
-            genres = {int(number): name for name, number in pairs}
-    flags = ["|".join(name for place, name in genres.items() if field[5 + place] == "1") for field in fields]
-    return pa.table(
-        {"id": [int(field[0]) for field in fields], "title": [field[1] for field in fields], "genres": flags}
-    )
+        pairs = [line.split("|") for line in source.lines(found, "latin-1")]
+        with _understood(source, "u.genre"):
+            genres = [(name, int(number)) for name, number in pairs]
+    with _understood(source, "u.item"):
+        return _title_table(
+            [int(field[0]) for field in fields],
+            [field[1] for field in fields],
+            ["|".join(name for name, place in genres if field[5 + place] == "1") for field in fields],
+        )
 
 
 def _titles_of_dat(source: Source) -> pa.Table:
-    with source.open(_needed(source, "movies.dat")) as file:
-        content = file.read()
+    """Titles of 1M, in Latin-1, and of 10M, in UTF-8."""
+    fields = [line.split("::") for line in source.lines(source.needed("movies.dat"), "utf-8", "latin-1")]
+    with _understood(source, "movies.dat"):
+        return _title_table(
+            [int(field[0]) for field in fields], [field[1] for field in fields], [field[2] for field in fields]
+        )
+
+
+def _title_table(ids: list[int], titles: list[str], genres: list[str] | None = None) -> pa.Table:
+    columns = {"id": pa.array(ids, type=pa.int64()), "title": pa.array(titles, type=pa.large_string())}
+    if genres is not None:
+        columns["genres"] = pa.array(genres, type=pa.large_string())
+    return pa.table(columns)
+
+
+@contextmanager
+def _understood(source: Source, name: str) -> Iterator[None]:
+    """Fields that are missing or no numbers, as one sentence."""
     try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")  # 1M is in Latin-1, 10M in UTF-8
-    fields = [line.split("::") for line in text.splitlines() if line]
-    return pa.table(
-        {
-            "id": [int(field[0]) for field in fields],
-            "title": [field[1] for field in fields],
-            "genres": [field[2] if len(field) > 2 else "" for field in fields],
-        }
-    )
+        yield
+    except (ValueError, IndexError, OverflowError) as error:
+        raise DataError(f"'{name}' in '{source.path}' is not as its publisher made it ({error})") from None
 
 
 def _netflix_blocks(source: Source) -> Iterator[bytes]:
     """Whole lines of `movie:` headers and `user,rating,date` rows, some tens of megabytes at a time."""
-    names = source.names()
+    names = source.names
     combined = [name for name in names if PurePosixPath(name).name.startswith("combined_data_")]
     per_movie = [name for name in names if PurePosixPath(name).name.startswith("mv_")]
     if combined:
         for name in combined:
             with source.open(name) as file:
                 yield from _lines(file)
-    elif per_movie and source.path.is_dir():
-        yield from _joined((source.path / name).read_bytes() for name in per_movie)
+    elif per_movie:
+        yield from _joined(source.contents(per_movie))
     elif found := source.find("training_set.tar"):
         with source.open(found) as file, tarfile.open(fileobj=file) as archive:
-            yield from _joined(_members(archive))
-    elif per_movie:
-        with tarfile.open(source.path) as archive:
-            yield from _joined(_members(archive))
-
-
-def _members(archive: tarfile.TarFile) -> Iterator[bytes]:
-    for member in archive:
-        if member.isfile() and PurePosixPath(member.name).name.startswith("mv_"):
-            file = archive.extractfile(member)
-            yield file.read() if file else b""
+            yield from _joined(content for name, content in tar_contents(archive) if "mv_" in name)
 
 
 def _joined(files: Iterator[bytes]) -> Iterator[bytes]:
@@ -309,19 +267,11 @@ def _netflix_titles(source: Source) -> pa.Table | None:
     found = source.find("movie_titles.txt") or source.find("movie_titles.csv")
     if found is None:
         return None
-    with source.open(found) as file:
-        fields = [line.split(",", 2) for line in file.read().decode("latin-1").splitlines() if line.count(",") >= 2]
-    years = [f" ({field[1]})" if field[1] != "NULL" else "" for field in fields]
-    titles = [field[2] + year for field, year in zip(fields, years, strict=True)]
-    ids: npt.NDArray[np.int64] = np.array([int(field[0]) for field in fields], dtype=np.int64)
-    return pa.table({"id": pa.array(ids), "title": pa.array(titles, type=pa.large_string())})
-
-
-def _needed(source: Source, base_name: str) -> str:
-    found = source.find(base_name)
-    if found is None:
-        raise DataError(f"'{source.path}' has no file '{base_name}'")
-    return found
+    with _understood(source, found):
+        fields = [line.split(",", 2) for line in source.lines(found, "latin-1")]
+        years = [f" ({field[1]})" if field[1] != "NULL" else "" for field in fields]
+        titles = [field[2] + year for field, year in zip(fields, years, strict=True)]
+        return _title_table([int(field[0]) for field in fields], titles)
 
 
 def _has_titles(items: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -76,7 +77,10 @@ def known_download(name: str) -> Download:
 
 def fetch(download: Download, folder: Path, report: Report | None = None) -> Path:
     """The archive in `folder`; what an earlier attempt left there is gone on from, not fetched again."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise DownloadError(f"'{folder}' is not a folder; choose another place for the archive") from None
     target, part = folder / download.file_name, folder / f"{download.file_name}.part"
     if target.exists():
         _check(target, download)
@@ -86,7 +90,7 @@ def fetch(download: Download, folder: Path, report: Report | None = None) -> Pat
         try:
             _fetch_rest(download, part, report)
             break
-        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
             _give_up_if_hopeless(error, download, attempt, progressed=part.exists() and part.stat().st_size > before)
     try:
         _check(part, download)

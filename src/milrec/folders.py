@@ -75,16 +75,19 @@ def read_json(path: Path) -> Any:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FolderError(f"there is no file '{path}'") from None
-    except (ValueError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise FolderError(f"'{path}' is not readable JSON ({error})") from None
 
 
 @contextmanager
 def new_folder(path: Path, kind: str, replace: bool = False) -> Iterator[Draft]:
     """A folder of the given kind that appears under `path`, complete, when the block ends well."""
-    path = Path(path)
-    refuse_if_in_the_way(path, kind, replace)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    refuse_if_in_the_way(Path(path), kind, replace)
+    path = Path(path).resolve()  # through a link, to where the folder really is
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise FolderError(f"'{path.parent}' is not a folder; choose another place for the {kind} folder") from None
     draft = Draft(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)))
     try:
         yield draft
@@ -115,7 +118,7 @@ def folder_kind(path: Path) -> str | None:
     """The kind that the folder's manifest names, or None where there is no readable manifest."""
     try:
         manifest = json.loads((Path(path) / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     kind = manifest.get("kind") if isinstance(manifest, dict) and manifest.get("format") == "milrec" else None
     return kind if isinstance(kind, str) else None

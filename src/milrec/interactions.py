@@ -157,8 +157,13 @@ def pairs_matrix(
     first = np.flatnonzero(np.diff(cells, prepend=-1))
     summed = np.add.reduceat(weights[order].astype(np.float64), first) if len(first) else np.zeros(0)
     rows, columns = np.divmod(cells[first], max(shape[1], 1))
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=shape[0]))])
-    return csr_array((summed.astype(np.float32), columns.astype(np.int32), indptr.astype(np.int64)), shape=shape)
+    return csr_array((summed.astype(np.float32), columns.astype(np.int32), _row_starts(rows, shape[0])), shape=shape)
+
+
+def _row_starts(rows: Numbers, n_rows: int) -> npt.NDArray[np.integer[Any]]:
+    """Where each row begins, in 32 bits as long as that is enough: scipy would widen the item numbers to match."""
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
+    return starts.astype(np.int32) if len(rows) < 2**31 else starts
 
 
 def empty_pairs(shape: tuple[int, int]) -> csr_array:
@@ -167,7 +172,7 @@ def empty_pairs(shape: tuple[int, int]) -> csr_array:
 
 def take(pairs: csr_array, rows: Numbers, columns: Numbers) -> csr_array:
     """Some rows and columns of a matrix of pairs, in the given order."""
-    if len(columns) != pairs.shape[1]:
+    if not np.array_equal(columns, np.arange(pairs.shape[1])):
         number = np.full(pairs.shape[1], -1, dtype=np.int64)
         number[columns] = np.arange(len(columns))
         renumbered = number[pairs.indices]
@@ -175,7 +180,7 @@ def take(pairs: csr_array, rows: Numbers, columns: Numbers) -> csr_array:
         owners = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))[kept]
         shape = (pairs.shape[0], len(columns))
         pairs = pairs_matrix(owners, renumbered[kept], pairs.data[kept], shape)
-    return pairs if len(rows) == pairs.shape[0] else csr_array(pairs[rows])
+    return pairs if np.array_equal(rows, np.arange(pairs.shape[0])) else csr_array(pairs[rows])
 
 
 def pair_users(pairs: csr_array) -> npt.NDArray[np.int32]:
@@ -217,8 +222,7 @@ def read_pairs(path: Path, shape: tuple[int, int]) -> csr_array:
     )
     if not possible:
         raise FolderError(f"'{path}' holds pairs that cannot be: out of range, out of order, or without a weight")
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=shape[0]))])
-    return csr_array((weights, items, indptr), shape=shape)
+    return csr_array((weights, items, _row_starts(users, shape[0])), shape=shape)
 
 
 def read_ids(path: Path) -> pa.Table:
@@ -240,7 +244,9 @@ def _read_truth(manifest: Manifest, shape: tuple[int, int]) -> Truth:
         truth = Truth(**arrays)
     except (SafetensorError, TypeError, OSError) as error:
         raise FolderError(f"'{manifest.path / 'truth.safetensors'}' cannot be read ({error})") from None
-    if (len(truth.user_factors), len(truth.item_factors)) != shape or truth.item_offsets.shape != (shape[1],):
+    n_traits = truth.user_factors.shape[-1:]
+    shapes = [(shape[0], *n_traits), (shape[1], *n_traits), (shape[1],)]
+    if [array.shape for array in (truth.user_factors, truth.item_factors, truth.item_offsets)] != shapes:
         raise FolderError(f"'{manifest.path / 'truth.safetensors'}' is of another shape than the data")
     return truth
 
@@ -262,12 +268,18 @@ def _as_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 def _as_id(value: Any, id_type: pa.DataType, what: str) -> Any:
     """An id as it is stored: the text of a whole number finds it where ids are numbers, and the other way round."""
+    text = str(value)
     if not pa.types.is_integer(id_type):
-        return str(value)
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise UnknownIdError(f"unknown {what} {text!a}: it is not Unicode text")
+        return text
     try:
-        return int(str(value))
+        number = int(text)
     except ValueError:
         raise UnknownIdError(f"unknown {what} '{value}': the {what}s here are whole numbers") from None
+    if not -(2**63) <= number < 2**63:
+        raise UnknownIdError(f"unknown {what} '{value}'")
+    return number
 
 
 def check_not_empty(interactions: Interactions, source: str) -> Interactions:

@@ -85,6 +85,7 @@ class PairwiseCrossEntropy(Settings):
         values = logits if self.difference == "logits" else preference
         weight = targets.missing + targets.rejected
         if targets.partner is not None:
+            weight = weight * (targets.adopted.sum(dim=1, keepdim=True) > 0)  # without an adopted item, no pair
             return (weight * self.pair(values.gather(1, targets.partner) - values)).sum(dim=1)
         total = values.new_zeros(len(values))
         for user, own in enumerate(targets.adopted.bool()):  # one user at a time: adopted × items, never more

@@ -24,6 +24,11 @@ class Filters:
     min_per_item: int = 1  # distinct adopters that an item needs; applied first
     min_per_user: int = 1  # adopted items that a user needs; applied second, once
 
+    @property
+    def are_thresholds(self) -> bool:
+        """Whether values are ratings."""
+        return self.adopt_min is not None or self.reject_max is not None
+
     def __post_init__(self) -> None:
         if self.adopt_min is not None and self.reject_max is not None and self.reject_max >= self.adopt_min:
             raise DataError(f"reject_max {self.reject_max:g} must be below adopt_min {self.adopt_min:g}")
@@ -43,12 +48,12 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
     """Turn rows into interactions under the given filters."""
     if len(rows) == 0:
         raise DataError(f"{source} has no rows")
-    if rows.values is None and (filters.adopt_min is not None or filters.reject_max is not None):
+    if rows.values is None and filters.are_thresholds:
         raise DataError("adopt_min and reject_max need a value column; name one with --value")
     user_ids, users = sorted_ids(rows.users)
     item_ids, items = sorted_ids(rows.items)
     shape = (len(user_ids), len(item_ids))
-    latest = _latest(users, items, rows, shape)
+    latest = _latest(users, items, rows, filters, shape)
     adopted, rejected, weights = _labels(rows, filters, source)
     adopted, rejected = adopted & latest, rejected & latest
     matrix = pairs_matrix(users[adopted], items[adopted], weights[adopted], shape)
@@ -73,10 +78,10 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
 
 
 def _latest(
-    users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], rows: Rows, shape: tuple[int, int]
+    users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], rows: Rows, filters: Filters, shape: tuple[int, int]
 ) -> npt.NDArray[np.bool_]:
     """Where times are known, the last of several ratings of a pair stands; otherwise every row does."""
-    if rows.times is None or rows.values is None:
+    if rows.times is None or rows.values is None or not filters.are_thresholds:
         return np.ones(len(users), dtype=bool)
     cells = users.astype(np.int64) * shape[1] + items
     order = np.lexsort((rows.values, rows.times, cells))
@@ -94,17 +99,26 @@ def _labels(
     if rows.values is None:
         return everyone, ~everyone, np.ones(len(rows))
     values = rows.values
-    if filters.adopt_min is None and filters.reject_max is None:
+    if not filters.are_thresholds:
         negative = np.flatnonzero(values < 0)
         if len(negative):
             raise DataError(
                 f"{source} has the count {values[negative[0]]:g} in row {negative[0] + 1}; counts are not negative "
                 "(if these are ratings, say --adopt-min)"
             )
+        _refuse_beyond_32_bits(values, source)
         return values > 0, ~everyone, values
     rejected = values <= filters.reject_max if filters.reject_max is not None else ~everyone
     adopted = values >= filters.adopt_min if filters.adopt_min is not None else ~rejected
     return adopted, rejected, np.ones(len(rows))
+
+
+def _refuse_beyond_32_bits(values: npt.NDArray[np.float64], source: str) -> None:
+    """Weights are kept in 32 bits: beyond them a count would become infinite, or no adoption at all."""
+    kept = np.finfo(np.float32)
+    beyond = np.flatnonzero((values > 0) & ((values < kept.tiny) | (values > kept.max / len(values))))
+    if len(beyond):
+        raise DataError(f"{source} has the count {values[beyond[0]]:g} in row {beyond[0] + 1}, which is beyond 32 bits")
 
 
 def _filtered(data: Interactions, filters: Filters) -> Interactions:

@@ -85,9 +85,22 @@ def fit_settings(sections: Mapping[str, Any]) -> FitSettings:
     try:
         return FitSettings.model_validate(plain)
     except ValidationError as error:
-        if error.errors()[0]["type"] == "value_error":
-            raise SettingsError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        place = next((one["loc"] for one in error.errors() if one["type"] == "extra_forbidden"), ())
+        if len(place) > 1:
+            known = sorted(set(_section_class(place).model_fields) - {"model", "loss"})
+            message = f"unknown setting '{place[-1]}' of '{place[0]}'; known settings: {', '.join(known)}"
+            raise SettingsError(message) from None
         return build(FitSettings, plain)
+
+
+def _section_class(place: tuple[Any, ...]) -> type[Settings]:
+    """The settings that a place in a validation error speaks of."""
+    if place[0] == "model":
+        models: dict[str, type[Settings]] = {"dae": AutoencoderSettings, "mf": FactorizationSettings}
+        return models.get(place[1], PopularitySettings)
+    if place[0] == "loss":
+        return LOSSES[place[1]]
+    return TargetSettings if place[0] == "target_set" else TrainingSettings
 
 
 def settings_for(

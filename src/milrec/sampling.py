@@ -48,12 +48,12 @@ def draw_per_user(known: npt.NDArray[np.bool_], n_drawn: int, random: np.random.
     """For each user `n_drawn` missing items, without replacement, all sets equally likely: the paper's draw."""
     keys = random.random(known.shape, dtype=np.float32)
     keys[known] = 2.0  # behind every missing item
-    if n_drawn < known.shape[1]:
-        limit = np.partition(keys, n_drawn - 1, axis=1)[:, n_drawn - 1 : n_drawn]  # (n_users, 1)
-        chosen = keys <= np.minimum(limit, 1.0)
-    else:
-        chosen = ~known
-    return chosen.astype(np.float32)
+    if n_drawn >= known.shape[1]:
+        return (~known).astype(np.float32)
+    first = np.argpartition(keys, n_drawn - 1, axis=1)[:, :n_drawn]  # (n_users, n_drawn)
+    chosen = np.zeros(known.shape, dtype=bool)
+    np.put_along_axis(chosen, first, True, axis=1)
+    return (chosen & ~known).astype(np.float32)
 
 
 def draw_shared(known: npt.NDArray[np.bool_], n_drawn: int, random: np.random.Generator) -> Dense:

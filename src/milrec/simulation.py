@@ -55,6 +55,11 @@ class Simulation:
             raise SettingsError(
                 f"a simulation needs at least 2 users and 2 items, not {self.n_users} and {self.n_items}"
             )
+        if not 0 < self.mean_shown < 1e9:
+            raise SettingsError(f"mean_shown is above 0, not {self.mean_shown:g}")
+        for name in ("browsing", "rejection_rate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise SettingsError(f"{name} is a share between 0 and 1, not {getattr(self, name):g}")
 
 
 def simulate(simulation: Simulation, seed: int) -> Interactions:

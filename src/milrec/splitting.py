@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from milrec.errors import DataError, FolderError
-from milrec.folders import new_folder, open_folder, require_files
+from milrec.errors import DataError, FolderError, SettingsError
+from milrec.folders import Manifest, new_folder, open_folder, require_files
 from milrec.interactions import (
     Interactions,
     empty_pairs,
@@ -115,12 +115,10 @@ class Split:
         for name in ("validation", "test"):
             files = _HELD_OUT_FILES if protocol == "users" else ("targets", "rejected_targets")
             require_files(manifest, [f"{name}_{file}.arrow" for file in files])
-            n_users = (
-                manifest.facts.get(f"{name}_users_in_part", train.n_users) if protocol == "users" else train.n_users
-            )
-            shape = (int(n_users), train.n_items)
+            n_users = _count(manifest, f"{name}_users_in_part")
+            shape = (n_users, train.n_items)
             read = {file: read_pairs(manifest.path / f"{name}_{file}.arrow", shape) for file in files}
-            parts.append((read, int(manifest.facts.get(f"{name}_dropped_targets", 0))))
+            parts.append((read, _count(manifest, f"{name}_dropped_targets")))
         if protocol == "users":
             validation, test = (_strangers(**read, dropped_targets=dropped) for read, dropped in parts)
         else:
@@ -130,6 +128,8 @@ class Split:
 
 def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> Split:
     """80/10/10 at random over interactions: the paper's protocol. Rejected entries are divided in the same way."""
+    if not 0 <= held_out <= 0.5:
+        raise SettingsError(f"held_out is a share between 0 and 0.5, taken twice, not {held_out:g}")
     random = np.random.default_rng([seed, 1])
     train, validation, test = _divide(data.adopted, held_out, random)
     rejected, rejected_validation, rejected_test = _divide(data.rejected, held_out, random)
@@ -155,6 +155,8 @@ def split_users(data: Interactions, seed: int, held_out: int | None = None, told
     `held_out` users go to validation and as many to test; by default a tenth of the users, 10,000 at most, as the
     paper has it for ML-20M.
     """
+    if not 0 <= told <= 1:
+        raise SettingsError(f"told is a share between 0 and 1, not {told:g}")
     n_held_out = min(data.n_users // 10, 10_000) if held_out is None else held_out
     if n_held_out < 1 or data.n_users - 2 * n_held_out < 1:
         raise DataError(
@@ -233,6 +235,13 @@ def _strangers(
     dropped_targets: int,
 ) -> HeldOut:
     return HeldOut(Audience(adopted, rejected, adopted, None), targets, rejected_targets, dropped_targets)
+
+
+def _count(manifest: Manifest, fact: str) -> int:
+    count = manifest.facts.get(fact)
+    if not isinstance(count, int) or count < 0:
+        raise FolderError(f"'{manifest.path}' is damaged: '{fact}' is {count!r}, not a count")
+    return count
 
 
 def _held_out_facts(part: HeldOut) -> dict[str, int]:

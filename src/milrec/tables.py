@@ -7,6 +7,7 @@ Parquet file keep their type.
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ def rows_of(table: Any, columns: Columns, where: str = "the table", note: str | 
 
 def read_titles(source: Path, item: str | None = None) -> pa.Table:
     """A table of items (id, title, and genres where there are any) from a CSV/TSV or Parquet file."""
-    kind = "parquet" if source.suffix == ".parquet" else "csv"
+    kind = "parquet" if source.suffix in (".parquet", ".pq") else "csv"
     names = column_names(source, kind)
     id_column = item if item in names else _recognised((*ITEM_NAMES, "id"), names)
     title = _recognised(TITLE_NAMES, names)
@@ -105,9 +106,9 @@ def read_titles(source: Path, item: str | None = None) -> pa.Table:
     genres = _recognised(("genres", "genre", "category"), names)
     table = read_columns(source, kind, [id_column, title, *([genres] if genres else [])], numbers=[])
     ids = checked_ids(table[id_column], f"column '{id_column}' of '{source}'")
-    texts = {"title": table[title].cast(pa.large_string())}
+    texts = {"title": _texts(table[title], f"column '{title}' of '{source}'")}
     if genres:
-        texts["genres"] = table[genres].cast(pa.large_string())
+        texts["genres"] = _texts(table[genres], f"column '{genres}' of '{source}'")
     return pa.table({"id": ids, **texts})
 
 
@@ -122,7 +123,7 @@ def column_names(source: Path, kind: str) -> list[str]:
             names = list(pq.read_schema(source).names)
         else:
             names = csv.open_csv(source, parse_options=csv.ParseOptions(delimiter=delimiter_of(source))).schema.names
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeDecodeError, OSError) as error:
         raise DataError(f"'{source}' cannot be read as {kind} ({_first_line(error)})") from None
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -152,7 +153,7 @@ def delimiter_of(source: Path) -> str:
     try:
         with gzip.open(source) if source.suffix == ".gz" else source.open("rb") as file:
             line = file.readline(1 << 16).decode("utf-8", errors="replace")
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"'{source}' cannot be read ({error})") from None
     return max(_DELIMITERS, key=line.count)
 
@@ -188,7 +189,10 @@ def _read_csv(source: Path, types: dict[str, pa.DataType]) -> pa.Table:
 
 def _refuse_text(source: Path, name: str) -> None:
     """Name the first row whose entry is no number, where that is what went wrong."""
-    texts = _read_csv(source, {name: pa.string()})[name]
+    try:
+        texts = _read_csv(source, {name: pa.string()})[name]
+    except (pa.ArrowInvalid, OSError):
+        return  # something else is wrong with the file
     stripped = pc.utf8_trim_whitespace(texts)
     number = pc.match_substring_regex(stripped, r"^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf|nan|)$")
     if not pc.all(number).as_py():
@@ -249,8 +253,8 @@ def _times(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray[np.flo
     try:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             column = _parsed_times(column)
-        if pa.types.is_temporal(column.type):
-            column = column.cast(pa.timestamp("us")).cast(pa.int64())
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+            column = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False).cast(pa.int64())
         return _numbers(column, name, where)
     except pa.ArrowInvalid as error:
         raise DataError(
@@ -262,7 +266,18 @@ def _parsed_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     try:
         return column.cast(pa.float64())
     except pa.ArrowInvalid:
+        pass
+    try:
         return column.cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        return column.cast(pa.timestamp("us", tz="UTC"))  # texts that name their zone
+
+
+def _texts(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    try:
+        return column.cast(pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(f"{where} holds {column.type}; texts are needed") from None
 
 
 def _first_true(mask: pa.ChunkedArray) -> int:

@@ -24,7 +24,7 @@ class TailInterval(IntEnum):
 
 def popularity_order(popularity: Popularity) -> npt.NDArray[np.int64]:
     """Items from the most to the least popular, equals in item order."""
-    return np.argsort(-popularity, kind="stable").astype(np.int64)
+    return np.argsort(-popularity.astype(np.int64), kind="stable").astype(np.int64)
 
 
 def interval_cuts(popularity: Popularity) -> tuple[int, int]:

@@ -1,0 +1,203 @@
+"""Scores → lists: ties, masks, and no dependence on who else is scored."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from scipy.sparse import csr_array
+
+from milrec.models import build_model, initialise
+from milrec.presets import settings_for
+from milrec.scoring import logit_blocks, masked, top_items
+from milrec.splitting import Audience
+
+N_USERS, N_ITEMS = 150, 37
+
+
+def single(rows) -> np.ndarray:
+    return np.array(rows, dtype=np.float32)
+
+
+def nothing(n_users=1, n_items=4) -> csr_array:
+    return csr_array((n_users, n_items), dtype=np.float32)
+
+
+def plainly_sorted(scores: np.ndarray, n: int) -> np.ndarray:
+    """What top_items must give: a full stable sort, cut, with -1 for what may not be listed."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :n]
+    return np.where(np.isneginf(np.take_along_axis(scores, order, axis=1)), -1, order)
+
+
+def test_the_best_items_come_first():
+    assert top_items(single([[0.1, 0.9, -3.0, 0.5]]), 3).tolist() == [[1, 3, 0]]
+
+
+def test_equal_scores_come_in_item_order():
+    assert top_items(single([[1, 2, 1, 2, 1, 2]]), 4).tolist() == [[1, 3, 5, 0]]
+    assert top_items(np.zeros((2, 50), dtype=np.float32), 7).tolist() == [[0, 1, 2, 3, 4, 5, 6]] * 2
+
+
+def test_where_no_item_is_left_a_list_has_minus_1():
+    assert top_items(single([[-np.inf, 2, -np.inf, 5], [-np.inf] * 4]), 3).tolist() == [[3, 1, -1], [-1, -1, -1]]
+
+
+def test_a_list_is_not_longer_than_the_catalogue():
+    assert top_items(single([[1, 2]]), 10).tolist() == [[1, 0]]
+    assert top_items(np.zeros((3, 0), dtype=np.float32), 10).shape == (3, 0)
+    assert top_items(np.zeros((0, 5), dtype=np.float32), 2).shape == (0, 2)
+
+
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=300)
+@given(
+    scores=arrays(
+        np.float32,
+        array_shapes(min_dims=2, max_dims=2, max_side=12),
+        elements=st.sampled_from(single([-np.inf, -1.5, -0.0, 0.0, 0.25, 7.0]).tolist()),
+    ),
+    n=st.integers(1, 14),
+)
+def test_lists_with_many_ties_are_those_of_a_stable_sort(scores, n):
+    assert top_items(scores, n).tolist() == plainly_sorted(scores, n).tolist()
+
+
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=100)
+@given(
+    scores=arrays(
+        np.float32,
+        array_shapes(min_dims=2, max_dims=2, max_side=12),
+        elements=st.floats(-1e30, 1e30, width=32),
+    ),
+    n=st.integers(1, 14),
+)
+def test_lists_of_any_scores_are_those_of_a_stable_sort(scores, n):
+    assert top_items(scores, n).tolist() == plainly_sorted(scores, n).tolist()
+
+
+def test_lists_of_a_large_catalogue_with_ties_at_the_cut_are_those_of_a_stable_sort():
+    scores = np.random.default_rng(0).integers(0, 40, (30, 3000)).astype(np.float32)
+    for n in (1, 20, 200):
+        assert np.array_equal(top_items(scores, n), plainly_sorted(scores, n))
+
+
+def test_making_lists_leaves_the_scores_as_they_are():
+    scores = single([[3, 1, 3, 3]])
+    top_items(scores, 2)
+    assert scores.tolist() == [[3, 1, 3, 3]]
+
+
+def test_what_a_user_has_or_rejected_is_masked():
+    audience = Audience(
+        adopted=nothing(2),
+        rejected=csr_array(single([[0, 1, 0, 0], [0, 0, 0, 0]])),
+        removed=csr_array(single([[1, 0, 0, 0], [0, 0, 0, 2]])),
+        rows=None,
+    )
+    logits = single([[1, 2, 3, 4], [5, 6, 7, 8]])
+    minus = -np.inf
+    assert masked(logits, audience).tolist() == [[minus, minus, 3, 4], [5, 6, 7, minus]]
+    assert logits.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+
+
+def test_only_allowed_items_are_left():
+    audience = Audience(nothing(), nothing(), csr_array(single([[0, 0, 1, 0]])), None)
+    scores = masked(single([[1, 2, 3, 4]]), audience, np.array([True, False, True, False]))
+    assert scores.tolist() == [[1, -np.inf, -np.inf, -np.inf]]
+    assert top_items(scores, 4).tolist() == [[0, -1, -1, -1]]
+
+
+def an_audience(known: bool) -> Audience:
+    random = np.random.default_rng(0)
+    kinds = random.choice(3, (N_USERS, N_ITEMS), p=[0.7, 0.2, 0.1])
+    kinds[3] = 0  # a user of whom nothing is known
+    adopted, rejected = (csr_array((kinds == kind).astype(np.float32)) for kind in (1, 2))
+    return Audience(adopted, rejected, adopted, np.arange(N_USERS) if known else None)
+
+
+def all_logits(model, settings, audience) -> np.ndarray:
+    return np.concatenate([logits.copy() for _, logits in logit_blocks(model, settings, audience, 9)])
+
+
+def a_model(settings):
+    model = build_model(settings.model, N_USERS, N_ITEMS)
+    if settings.loss is not None:
+        initialise(model, 0)
+    else:
+        with torch.no_grad():
+            model.decoder_bias.copy_(torch.arange(N_ITEMS) % 5)
+    return model
+
+
+SCORED = [
+    ("dae", "mil", {"encoder": "linear"}, True),
+    ("dae", "mil", {"encoder": "sigmoid", "input_weights": "log"}, False),
+    ("dae", "multinomial", {"encoder": "tanh"}, True),
+    ("dae", "square", {"encoder": "relu"}, False),
+    ("mf", "mil", {}, True),
+    ("mf", "mil", {}, False),
+    ("mf", "pairwise", {}, False),
+    ("popularity", None, {}, True),
+]
+
+
+@pytest.mark.parametrize(("model", "loss", "values", "known"), SCORED)
+def test_lists_do_not_depend_on_how_many_users_are_scored_together(model, loss, values, known):
+    settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else {})
+    model, audience = a_model(settings), an_audience(known)
+    together = all_logits(model, settings, audience)
+    assert together.shape == (N_USERS, N_ITEMS)
+    lists = top_items(masked(together, audience), 10)
+    users = range(0, N_USERS, 1 if model is None or known else 10)  # each fold-in takes its time
+    for user in users:
+        part = audience.part(np.array([user]))
+        alone = all_logits(model, settings, part)
+        assert np.array_equal(alone[0], together[user])
+        assert np.array_equal(top_items(masked(alone, part), 10)[0], lists[user])
+    shuffled = np.random.default_rng(1).permutation(N_USERS)[:90]
+    assert np.array_equal(all_logits(model, settings, audience.part(shuffled)), together[shuffled])
+
+
+def test_blocks_cover_every_user_once_and_in_order():
+    settings = settings_for("dae", "mil", {"n_factors": 3})
+    blocks = [block for block, _ in logit_blocks(a_model(settings), settings, an_audience(True), 9)]
+    assert [user for block in blocks for user in range(block.start, block.stop)] == list(range(N_USERS))
+
+
+def test_nobody_has_no_lists():
+    settings = settings_for("dae", "mil", {"n_factors": 3})
+    nobody = an_audience(True).part(np.zeros(0, dtype=np.int64))
+    assert list(logit_blocks(a_model(settings), settings, nobody, 9)) == []
+
+
+def test_the_logits_are_those_of_the_model():
+    settings = settings_for("dae", "mil", {"n_factors": 5})
+    model, audience = a_model(settings), an_audience(True)
+    dense = audience.adopted.toarray()
+    inputs = dense / np.maximum(np.sqrt(dense.sum(axis=1, keepdims=True)), 1)
+    with torch.no_grad():
+        expected = model.decode(model.encode(torch.from_numpy(inputs))).numpy()
+    assert all_logits(model, settings, audience) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", ["dae", "mf"])
+def test_whoever_reads_the_blocks_is_not_put_into_inference_mode(model):
+    settings = settings_for(model, "mil", {"n_factors": 3})
+    for _ in logit_blocks(a_model(settings), settings, an_audience(True), 9):
+        assert not torch.is_inference_mode_enabled()
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_blocks_that_are_not_read_to_the_end_leave_no_inference_mode_behind():
+    settings = settings_for("dae", "mil", {"n_factors": 3})
+    first, second = (logit_blocks(a_model(settings), settings, an_audience(True), 9) for _ in range(2))
+    try:
+        next(first)
+        next(second)
+        first.close()
+        second.close()
+        left_behind = torch.is_inference_mode_enabled()
+    finally:
+        torch._C._InferenceMode(False)  # whatever happened here, the next test shall not feel it
+    assert not left_behind
