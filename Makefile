@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 	$(BIN)/milrec demo --out milrec-demo
 
 test: check browser
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

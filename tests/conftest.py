@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 
 import milrec
 from milrec.interactions import Interactions
@@ -19,11 +18,6 @@ def real_data(name: str) -> Path:
     if not folder.is_dir():
         pytest.skip(f"the real data set '{name}' is not on this machine")
     return folder
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_pool_of_threads() -> None:
-    torch.set_num_threads(2)
 
 
 @pytest.fixture(scope="session")

@@ -113,7 +113,19 @@ def test_adopted_items_are_preferred_to_rejected_ones(loss):
     settings = settings_for("mf", loss, {"n_factors": N_FACTORS, "weight_decay": 0.01})
     model = untrained(settings)
     adopted, rejected = pairs([[1, 1] + [0] * 10]), pairs([[0] * 10 + [1, 1]])
+    latent = fold_in(model, settings, adopted, rejected, N_DRAWN)
     with torch.no_grad():
-        preference = model.preference(model.decode(fold_in(model, settings, adopted, rejected, N_DRAWN)))[0]
+        preference = model.preference(model.decode(latent))[0]
         before = model.preference(model.decode(model.encoder_bias[None, :]))[0]
     assert preference[:2].mean() - preference[10:].mean() > before[:2].mean() - before[10:].mean() + 0.05
+
+
+@pytest.mark.parametrize("switched_off", [torch.no_grad, torch.inference_mode])
+def test_a_caller_who_has_switched_gradients_off_gets_the_same_latent(switched_off):
+    settings = settings_for("mf", "mil", {"n_factors": N_FACTORS})
+    model = untrained(settings)
+    adopted, rejected = some_users()
+    expected = fold_in(model, settings, adopted, rejected, N_DRAWN)
+    with switched_off():
+        latent = fold_in(model, settings, adopted, rejected, N_DRAWN)
+    assert torch.equal(latent, expected)

@@ -1,5 +1,7 @@
 """Scores → lists: ties, masks, and no dependence on who else is scored."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -68,7 +70,7 @@ def test_lists_with_many_ties_are_those_of_a_stable_sort(scores, n):
     scores=arrays(
         np.float32,
         array_shapes(min_dims=2, max_dims=2, max_side=12),
-        elements=st.floats(-1e30, 1e30, width=32),
+        elements=st.floats(-(2.0**99), 2.0**99, width=32),
     ),
     n=st.integers(1, 14),
 )
@@ -137,7 +139,6 @@ SCORED = [
     ("dae", "square", {"encoder": "relu"}, False),
     ("mf", "mil", {}, True),
     ("mf", "mil", {}, False),
-    ("mf", "pairwise", {}, False),
     ("popularity", None, {}, True),
 ]
 
@@ -149,8 +150,7 @@ def test_lists_do_not_depend_on_how_many_users_are_scored_together(model, loss, 
     together = all_logits(model, settings, audience)
     assert together.shape == (N_USERS, N_ITEMS)
     lists = top_items(masked(together, audience), 10)
-    users = range(0, N_USERS, 1 if model is None or known else 10)  # each fold-in takes its time
-    for user in users:
+    for user in (0, 3, 1, 63, 64, 99, 128, 149):
         part = audience.part(np.array([user]))
         alone = all_logits(model, settings, part)
         assert np.array_equal(alone[0], together[user])
@@ -191,13 +191,15 @@ def test_whoever_reads_the_blocks_is_not_put_into_inference_mode(model):
 
 def test_blocks_that_are_not_read_to_the_end_leave_no_inference_mode_behind():
     settings = settings_for("dae", "mil", {"n_factors": 3})
-    first, second = (logit_blocks(a_model(settings), settings, an_audience(True), 9) for _ in range(2))
-    try:
+    model, audience = a_model(settings), an_audience(True)
+
+    def left_behind() -> bool:
+        first, second = (logit_blocks(model, settings, audience, 9) for _ in range(2))
         next(first)
         next(second)
         first.close()
         second.close()
-        left_behind = torch.is_inference_mode_enabled()
-    finally:
-        torch._C._InferenceMode(False)  # whatever happened here, the next test shall not feel it
-    assert not left_behind
+        return torch.is_inference_mode_enabled()
+
+    with ThreadPoolExecutor(1) as thread:  # the mode is a thread's own: what is left behind ends with it
+        assert not thread.submit(left_behind).result()

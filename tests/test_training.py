@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import milrec
-from milrec import batches, training
+from milrec import batches, checkpoints, training
 from milrec.config import TrainingSettings
 from milrec.errors import FitError, MilrecError, SettingsError
 from milrec.evaluation import validation_measure
@@ -465,7 +465,9 @@ def rewritten(path: Path, change_state=lambda state: state, change_tensors=lambd
     with safe_open(path, framework="pt") as file:
         state = json.loads(file.metadata()["milrec"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    save_file(change_tensors(tensors), path, metadata={"milrec": json.dumps(change_state(state))})
+    tensors = change_tensors(tensors)
+    state = change_state({**state, "sha256": checkpoints._digest(tensors)})
+    save_file(tensors, path, metadata={"milrec": json.dumps(state)})
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,9 @@ def _read(
                 options,
                 csv.ConvertOptions(column_types=types),
             )
+        return table.select([column for column in table.column_names if not column.startswith("gap")])
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise DataError(f"'{name}' in '{source.path}' is not as its publisher made it ({error})") from None
-    return table.select([column for column in table.column_names if not column.startswith("gap")])
 
 
 def _renamed(table: pa.Table) -> pa.Table:

@@ -6,14 +6,11 @@ again. Nothing is unpickled; a folder with a changed, missing or foreign file is
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -75,21 +72,6 @@ class Fitted:
         _read_weights(model, manifest)
         removed = read_pairs(manifest.path / _REMOVED, train.adopted.shape)
         return cls(model, settings, train, removed, seed, history, facts)
-
-
-def train_fingerprint(train: Interactions) -> str:
-    """A hash of a training part: its ids and its pairs. A model may only be judged on the split it was fitted on."""
-    digest = hashlib.sha256()
-    for ids in (train.users["id"], train.items["id"]):
-        digest.update(json.dumps(ids.to_pylist()).encode())
-    for pairs in (train.adopted, train.rejected):
-        for part in (
-            pairs.indptr.astype(np.int64),
-            pairs.indices.astype(np.int32),
-            pairs.data.astype(np.float32),
-        ):
-            digest.update(np.ascontiguousarray(part).tobytes())
-    return digest.hexdigest()
 
 
 def _read_weights(model: Model, manifest: Manifest) -> None:

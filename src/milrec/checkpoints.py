@@ -5,12 +5,11 @@ Nothing random is part of it: the draws of step t come from a generator seeded w
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -77,6 +76,7 @@ class FitState:
             "loss_sum": self.loss_sum.hex(),
             "loss_count": self.loss_count,
             "history": asdict(self.history),
+            "sha256": _digest(tensors),
         }
         with new_file(path) as draft:
             save_file(tensors, draft, metadata={"milrec": json.dumps(state)})
@@ -86,15 +86,18 @@ class FitState:
             with safe_open(path, framework="pt") as file:
                 state = json.loads((file.metadata() or {})["milrec"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        except (SafetensorError, KeyError, ValueError, OSError) as error:
-            raise FitError(f"checkpoint '{path}' cannot be read ({error}); start over without --resume") from None
-        if state.get("fingerprint") != self.fingerprint:
+            if state["sha256"] != _digest(tensors):
+                raise ValueError("its hash differs")
+            whose, self.iteration = state["fingerprint"], int(state["iteration"])
+            self.history = History(**state["history"])
+            self.loss_sum, self.loss_count = float.fromhex(state["loss_sum"]), int(state["loss_count"])
+        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+            raise FitError(f"checkpoint '{path}' cannot be read ({error}); start over with --force") from None
+        if whose != self.fingerprint:
             raise FitError(
                 f"checkpoint '{path}' belongs to a fit with other data, settings or seed; resume with the same ones, "
                 "or start over with --force"
             )
-        self.iteration, self.history = state["iteration"], History(**state["history"])
-        self.loss_sum, self.loss_count = float.fromhex(state["loss_sum"]), state["loss_count"]
         self._take(tensors, path)
 
     def _take(self, tensors: dict[str, Tensor], path: Path) -> None:
@@ -117,14 +120,12 @@ def fingerprint(train: Interactions, settings: FitSettings, seed: int) -> str:
     """What two fits must share to be the same fit: data, settings (but for how often to write) and seed."""
     plain = settings.model_dump()
     plain["training"].pop("checkpoint_seconds")
-    pairs = [int(np.bitwise_xor.reduce(_mixed(matrix))) for matrix in (train.adopted, train.rejected)]
-    return json.dumps([plain, seed, train.n_users, train.n_items, pairs], sort_keys=True)
+    return json.dumps([plain, seed, train.fingerprint()], sort_keys=True)
 
 
-def _mixed(pairs: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """A number for each pair that depends on its place and on what it holds; xor-ed, they tell two matrices apart."""
-    place = np.arange(1, pairs.nnz + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    with np.errstate(over="ignore"):
-        mixed = (place ^ pairs.indices.astype(np.uint64)) * np.uint64(0xBF58476D1CE4E5B9)
-    result: np.ndarray[Any, np.dtype[np.uint64]] = mixed ^ pairs.data.view(np.uint32).astype(np.uint64)
-    return result if len(result) else np.zeros(1, dtype=np.uint64)
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -6,6 +6,8 @@ numbers never depend on the order of the rows that were read.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,16 @@ class Interactions:
             items=self.items.take(pa.array(columns)),
             truth=truth,
         )
+
+    def fingerprint(self) -> str:
+        """A hash of the ids and the pairs: what two sets must share to be the same."""
+        digest = hashlib.sha256()
+        for ids in (self.users["id"], self.items["id"]):
+            digest.update(json.dumps(ids.to_pylist()).encode())
+        for pairs in (self.adopted, self.rejected):
+            for part in (pairs.indptr.astype(np.int64), pairs.indices.astype(np.int32), pairs.data.astype(np.float32)):
+                digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()
 
     def facts(self) -> dict[str, Any]:
         """The numbers a person wants to see first."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import torch
 
 from milrec import tail
-from milrec.artifacts import Fitted, train_fingerprint
+from milrec.artifacts import Fitted
 from milrec.errors import DataError, SettingsError, UnknownIdError
 from milrec.evaluation import Evaluation, evaluate, validation_measure
 from milrec.interactions import numbers_of, pairs_matrix
@@ -57,7 +57,7 @@ def fit(
             validate = validation_measure(settings.training.measure, settings, train, split.validation)
         history = fit_factors(fitted, train, settings, seed, validate, _path(checkpoint), report)
     facts = {
-        "train_fingerprint": train_fingerprint(train),
+        "train_fingerprint": train.fingerprint(),
         "protocol": split.protocol,
         "split_seed": split.seed,
         "fit_seconds": round(time.monotonic() - started, 2),
@@ -96,7 +96,7 @@ class Recommender:
 
     def evaluate(self, split: Split, on: Part = "test", report: Callable[[int, int], None] | None = None) -> Evaluation:
         """Judge the lists on a held-out part of the split that the model was fitted on."""
-        if train_fingerprint(split.train) != self.fitted.facts["train_fingerprint"]:
+        if split.train.fingerprint() != self.fitted.facts["train_fingerprint"]:
             raise DataError("the model was fitted on another split; evaluate it on its own, or fit it anew on this one")
         return evaluate(self.fitted.model, self.fitted.settings, split.train, split.part(on), report)
 

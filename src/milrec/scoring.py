@@ -28,11 +28,12 @@ def logit_blocks(
     model: Model, settings: FitSettings, audience: Audience, n_drawn: int
 ) -> Iterator[tuple[slice, Scores]]:
     """The logits of an audience, `ROWS` users at a time: never users × items at once."""
-    with torch.inference_mode(not isinstance(model, MatrixFactorization)):
-        for start in range(0, audience.n_users, ROWS):
-            block = slice(start, min(start + ROWS, audience.n_users))
-            logits = model.decode(_latents(model, settings, audience.part(block), n_drawn))  # (ROWS, n_items)
-            yield block, logits.detach()[: block.stop - block.start].numpy()
+    for start in range(0, audience.n_users, ROWS):
+        block = slice(start, min(start + ROWS, audience.n_users))
+        latent = _latents(model, settings, audience.part(block), n_drawn)  # (ROWS, n_factors)
+        with torch.no_grad():
+            logits = model.decode(latent)  # (ROWS, n_items)
+        yield block, logits[: block.stop - block.start].numpy()
 
 
 def masked(logits: Scores, audience: Audience, allowed: npt.NDArray[np.bool_] | None = None) -> Scores:
@@ -74,12 +75,14 @@ def _latents(model: Model, settings: FitSettings, audience: Audience, n_drawn: i
     """Latents of at most `ROWS` users, filled up to `ROWS`."""
     if isinstance(model, MatrixFactorization):
         if audience.rows is not None:
-            return model.encode(torch.from_numpy(np.resize(audience.rows, ROWS)))
+            with torch.no_grad():
+                return model.encode(torch.from_numpy(np.resize(audience.rows, ROWS)))
         return fold_in(model, settings, _filled(audience.adopted), _filled(audience.rejected), n_drawn)
     adopted = _filled(audience.adopted)
     if isinstance(model, DenoisingAutoencoder):
         adopted = encoder_inputs(adopted, model.settings.input_weights)
-    return model.encode(torch.from_numpy(adopted.toarray()))
+    with torch.no_grad():
+        return model.encode(torch.from_numpy(adopted.toarray()))
 
 
 def _filled(pairs: csr_array) -> csr_array:

@@ -135,7 +135,7 @@ def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> 
     rejected, rejected_validation, rejected_test = _divide(data.rejected, held_out, random)
     catalogue = np.flatnonzero(np.bincount(train.indices, minlength=data.n_items))
     if len(catalogue) == 0:
-        raise DataError(f"{data.adopted.nnz} adopted pairs are too few to split; at least 2 are needed")
+        raise DataError(f"{data.adopted.nnz} adopted pairs are too few to split: none is left to learn from")
     everyone = np.arange(data.n_users)
     catalogue_mask = np.isin(np.arange(data.n_items), catalogue)
     kept = Interactions(train, rejected, data.users, data.items, data.truth).subset(

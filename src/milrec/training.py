@@ -67,7 +67,8 @@ def fit(
     started = time.monotonic() - (state.history.seconds[-1] if state.history.seconds else 0.0)
     written = time.monotonic()
     try:
-        for iteration, batch in batches(train, settings, seed, range(state.iteration, steps.total), device):
+        last = state.iteration if _exhausted(state.history, training) else steps.total
+        for iteration, batch in batches(train, settings, seed, range(state.iteration, last), device):
             state.whole = False
             state.loss_sum += _step(model, optimiser, batch, settings, steps.learning_rate(iteration))
             state.loss_count += 1
@@ -84,7 +85,7 @@ def fit(
             if finished:
                 break
     except KeyboardInterrupt:
-        if checkpoint is not None and state.whole:
+        if checkpoint is not None and state.whole and state.iteration:
             state.write(checkpoint)
         raise
     state.restore_best()
@@ -134,7 +135,12 @@ def _step(
     value = loss.item()
     if not math.isfinite(value):
         raise FitError(f"the loss became {value}; lower learning_rate (now {training.learning_rate:g})")
-    optimiser.step()
+    try:
+        optimiser.step()
+    except RuntimeError as error:
+        if "overflow" in str(error):
+            raise FitError(f"learning_rate {training.learning_rate:g} is beyond single precision; lower it") from None
+        raise
     return value
 
 
@@ -186,7 +192,9 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise SettingsError(f"unknown device '{name}'; known devices: auto, cpu, cuda") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise SettingsError(f"unknown device '{name}'; known devices: auto, cpu, cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SettingsError("device 'cuda' is not available on this machine; set device=cpu")
     return device

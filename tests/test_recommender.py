@@ -1,0 +1,293 @@
+"""Recommender: ids in, ids out."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import milrec
+from milrec import recommender as module
+from milrec.errors import DataError, SettingsError, UnknownIdError
+from milrec.splitting import Split
+
+COLUMNS = ["user", "rank", "item", "title", "score", "popularity", "tail"]
+
+
+@pytest.fixture(scope="module")
+def split(small_catalogue):
+    return milrec.split_interactions(small_catalogue, seed=0)
+
+
+@pytest.fixture(scope="module")
+def dae(split):
+    return milrec.fit(split, "dae", "mil", n_factors=16, epochs=20)
+
+
+@pytest.fixture(scope="module")
+def mf(split):
+    return milrec.fit(split, "mf", "pointwise", n_factors=8, epochs=150, learning_rate=2e-2, weight_decay=20)
+
+
+@pytest.fixture(scope="module")
+def popularity(split):
+    return milrec.fit(split, "popularity")
+
+
+@pytest.fixture(params=["dae", "mf", "popularity"])
+def recommender(request):
+    return request.getfixturevalue(request.param)
+
+
+def items_of(pairs, user, recommender) -> list:
+    """The ids of one user's row of a matrix of pairs."""
+    row = recommender.user_ids.index(user)
+    return [recommender.item_ids[item] for item in pairs[[row]].indices]
+
+
+def unsplit(data) -> Split:
+    """All interactions to learn from; nothing kept back."""
+    whole = milrec.split_interactions(data, seed=0, held_out=0.0)
+    assert whole.train.adopted.nnz == data.adopted.nnz
+    return whole
+
+
+def test_lists_of_known_users_are_best_first_and_say_what_is_listed(recommender, split):
+    users = recommender.user_ids[5:8]
+    table = recommender.recommend(users, n=10)
+    assert table.column_names == COLUMNS
+    assert table["user"].to_pylist() == [user for user in users for _ in range(10)]
+    assert table["rank"].to_pylist() == list(range(1, 11)) * 3
+    for start in (0, 10, 20):
+        scores = table["score"].to_numpy()[start : start + 10]
+        assert (np.diff(scores) <= 0).all()
+    for row in table.to_pylist():
+        number = recommender.item_ids.index(row["item"])
+        assert row["title"] == split.train.items["title"][number].as_py()
+        assert row["popularity"] == split.train.popularity()[number]
+        assert row["tail"] in ("short", "medium", "long")
+
+
+def test_nothing_that_a_user_has_or_rejected_is_listed(recommender, split):
+    for user in recommender.user_ids[:30]:
+        listed = set(recommender.recommend([user], n=1000)["item"].to_pylist())
+        known = {
+            *items_of(split.train.adopted, user, recommender),
+            *items_of(split.validation.targets, user, recommender),
+            *items_of(split.train.rejected, user, recommender),
+        }
+        assert listed == set(recommender.item_ids) - known
+
+
+def test_popularity_lists_the_most_adopted_items(popularity):
+    table = popularity.recommend(popularity.user_ids[:1], n=10)
+    assert table["score"].to_pylist() == table["popularity"].to_pylist()
+
+
+def test_a_list_is_as_long_as_what_is_allowed(recommender):
+    user = recommender.user_ids[0]
+    allowed = recommender.recommend([user], n=20)["item"].to_pylist()[3:13:2]
+    assert recommender.recommend([user], n=20, allow=allowed)["item"].to_pylist() == allowed
+
+
+def test_what_is_excluded_is_left_out_and_the_rest_stays(recommender):
+    user = recommender.user_ids[0]
+    usual = recommender.recommend([user], n=20)["item"].to_pylist()
+    listed = recommender.recommend([user], n=15, exclude=usual[:5])["item"].to_pylist()
+    assert listed == usual[5:]
+
+
+def test_what_is_allowed_and_excluded_is_left_out(recommender):
+    usual = recommender.recommend(recommender.user_ids[:1], n=3)["item"].to_pylist()
+    table = recommender.recommend(recommender.user_ids[:1], allow=usual, exclude=usual[1:])
+    assert table["item"].to_pylist() == usual[:1]
+
+
+def test_ids_outside_the_catalogue_may_be_allowed_and_excluded(recommender):
+    table = recommender.recommend(recommender.user_ids[:1], n=3, exclude=["no such item"])
+    assert table.equals(recommender.recommend(recommender.user_ids[:1], n=3))
+    assert recommender.recommend(recommender.user_ids[:1], allow=["no such item"]).num_rows == 0
+    assert recommender.recommend(recommender.user_ids[:1], allow=[]).num_rows == 0
+    assert recommender.outside_catalogue(["no such item", recommender.item_ids[0]]) == 1
+
+
+def test_unknown_users_and_items_are_named(recommender):
+    with pytest.raises(UnknownIdError, match=r"unknown user 'nobody'.*give adopted items"):
+        recommender.recommend([recommender.user_ids[0], "nobody"])
+    with pytest.raises(UnknownIdError, match="unknown item 'nothing'"):
+        recommender.recommend_new(["nothing"])
+    with pytest.raises(UnknownIdError, match="unknown item 'nothing'"):
+        recommender.recommend_new([], rejected=["nothing"])
+
+
+def test_users_come_in_the_order_asked_for_and_as_often(recommender):
+    first, second = recommender.user_ids[:2]
+    table = recommender.recommend([second, first, second], n=2)
+    assert table["user"].to_pylist() == [second] * 2 + [first] * 2 + [second] * 2
+    assert table.slice(0, 2).equals(table.slice(4, 2))
+
+
+def test_nobody_gets_an_empty_table_with_the_same_columns(recommender):
+    table = recommender.recommend([])
+    assert table.num_rows == 0 and table.schema == recommender.recommend(recommender.user_ids[:1]).schema
+
+
+def test_lists_for_all_are_the_lists_for_each(recommender):
+    whole = pa.Table.from_batches(list(recommender.recommend_all(n=12)))
+    assert whole.equals(recommender.recommend(recommender.user_ids, n=12).combine_chunks())
+    for user in recommender.user_ids[::40]:
+        alone = recommender.recommend([user], n=12)
+        assert whole.filter(pa.compute.equal(whole["user"], user)).combine_chunks().equals(alone.combine_chunks())
+
+
+def test_lists_for_all_keep_to_what_is_allowed(recommender):
+    allowed = recommender.item_ids[:7]
+    whole = pa.Table.from_batches(list(recommender.recommend_all(allow=allowed, exclude=allowed[:2])))
+    assert set(whole["item"].to_pylist()) == set(allowed[2:])
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_a_list_of_less_than_one_item_is_refused(recommender, n):
+    for ask in (
+        lambda: recommender.recommend(recommender.user_ids[:1], n=n),
+        lambda: recommender.recommend_new(recommender.item_ids[:1], n=n),
+        lambda: list(recommender.recommend_all(n=n)),
+    ):
+        with pytest.raises(SettingsError, match=f"at least 1 item, not {n}"):
+            ask()
+
+
+def test_a_new_user_with_the_items_of_a_known_one_gets_the_same_list(dae, split):
+    for user in dae.user_ids[:25]:
+        adopted = items_of(split.train.adopted, user, dae)
+        rejected = items_of(split.train.rejected, user, dae)
+        validation = items_of(split.validation.targets, user, dae)
+        new = dae.recommend_new(adopted, rejected, n=30, exclude=validation)
+        assert new.combine_chunks().equals(dae.recommend([user], n=30).drop_columns("user").combine_chunks())
+
+
+def test_a_new_user_folded_into_a_factorization_gets_much_of_the_list_of_a_known_one(mf, split):
+    overlaps = []
+    for user in mf.user_ids[:15]:
+        adopted = items_of(split.train.adopted, user, mf)
+        rejected = items_of(split.train.rejected, user, mf)
+        validation = items_of(split.validation.targets, user, mf)
+        new = mf.recommend_new(adopted, rejected, n=10, exclude=validation)["item"].to_pylist()
+        known = mf.recommend([user], n=10)["item"].to_pylist()
+        overlaps.append(len({*new} & {*known}) / 10)
+    assert np.mean(overlaps) >= 0.6
+
+
+@pytest.mark.parametrize("loss", ["square", "pointwise", "pairwise", "multinomial", "mil"])
+def test_on_a_checkerboard_a_folded_in_user_gets_the_withheld_item_first(checkerboard, loss):
+    values = {"n_factors": 4, "epochs": 200, "learning_rate": 3e-2, "weight_decay": 0.2}
+    if loss == "pairwise":
+        values["target_set"] = "shared"  # much quicker than the mean over all pairs
+    recommender = milrec.fit(unsplit(checkerboard), "mf", loss, **values)
+    for user in (26, 47):
+        adopted = checkerboard.adopted[[user]].indices
+        withheld = user % 2 + 2 * ((user // 2) % 10)
+        assert withheld not in adopted
+        assert recommender.recommend([user], n=1)["item"].to_pylist() == [withheld]
+        assert recommender.recommend_new(adopted.tolist(), n=1)["item"].to_pylist() == [withheld]
+
+
+def test_a_new_user_is_listed_nothing_adopted_or_rejected(recommender):
+    usual = recommender.recommend_new(recommender.item_ids[:3], n=1000)["item"].to_pylist()
+    assert set(usual) == set(recommender.item_ids[3:])
+    listed = recommender.recommend_new(recommender.item_ids[:3], rejected=usual[:4], n=1000)["item"].to_pylist()
+    assert set(listed) == set(usual[4:])
+
+
+def test_a_new_user_without_items_gets_a_list(recommender):
+    table = recommender.recommend_new([], n=5)
+    assert table["rank"].to_pylist() == [1, 2, 3, 4, 5]
+    assert np.isfinite(table["score"].to_numpy()).all()
+
+
+def test_an_item_told_twice_counts_once(recommender):
+    once = recommender.recommend_new(recommender.item_ids[:2], n=5)
+    assert recommender.recommend_new(recommender.item_ids[:2] * 2, n=5).equals(once)
+
+
+def test_an_item_cannot_be_both_adopted_and_rejected(recommender):
+    one = recommender.item_ids[4]
+    with pytest.raises(DataError, match=f"item '{one}' is both adopted and rejected"):
+        recommender.recommend_new([one], rejected=[one])
+
+
+def test_similar_items_are_those_with_the_largest_cosine(dae):
+    factors = dae.fitted.model.decoder_weight.detach().numpy().astype(np.float64)
+    cosine = factors @ factors[3] / np.linalg.norm(factors, axis=1) / np.linalg.norm(factors[3])
+    expected = [number for number in np.argsort(-cosine) if number != 3][:10]
+    table = dae.similar_items(dae.item_ids[3], n=10)
+    assert table.column_names == ["rank", "item", "title", "cosine"]
+    assert table["item"].to_pylist() == [dae.item_ids[number] for number in expected]
+    assert table["cosine"].to_numpy() == pytest.approx(cosine[expected], abs=1e-6)
+    assert dae.similar_items(dae.item_ids[3], n=1000).num_rows == len(dae.item_ids) - 1
+
+
+def test_similar_items_of_a_checkerboard_have_its_colour(checkerboard):
+    recommender = milrec.fit(unsplit(checkerboard), "dae", "mil", n_factors=4, epochs=200, learning_rate=1e-2)
+    for item in (4, 7):
+        similar = recommender.similar_items(item, n=9)["item"].to_pylist()
+        assert {one % 2 for one in similar} == {item % 2}
+
+
+def test_similar_items_need_factors_a_known_item_and_a_length(dae, popularity):
+    with pytest.raises(SettingsError, match="no item factors"):
+        popularity.similar_items(popularity.item_ids[0])
+    with pytest.raises(UnknownIdError, match="unknown item 'nothing'"):
+        dae.similar_items("nothing")
+    with pytest.raises(SettingsError, match="at least 1 item"):
+        dae.similar_items(dae.item_ids[0], n=0)
+
+
+@pytest.mark.parametrize(
+    ("users", "items"),
+    [([1, 2, 30], [7, 8, 9, 10]), (["007", "07", "7"], ["00", "0", "000", "1e3"])],
+    ids=["whole numbers", "texts with leading zeros"],
+)
+def test_ids_come_back_exactly_as_they_were_given(tmp_path, users, items):
+    pairs = [(user, item) for place, user in enumerate(users) for item in items[: 2 + place % 2]]
+    pairs += [(users[0], items[3])]
+    data = milrec.read(pa.table({"user": [user for user, _ in pairs], "item": [item for _, item in pairs]}))
+    milrec.fit(unsplit(data), "popularity").save(tmp_path / "model")
+    recommender = milrec.load(tmp_path / "model")
+    assert sorted(recommender.user_ids) == sorted(users) and sorted(recommender.item_ids) == sorted(items)
+    table = recommender.recommend(users, n=10)
+    listed = set(zip(table["user"].to_pylist(), table["item"].to_pylist(), strict=True))
+    assert listed == {(user, item) for user in users for item in items} - set(pairs)
+    new = recommender.recommend_new(items[:1], exclude=items[1:2])["item"].to_pylist()
+    assert sorted(new) == sorted(items[2:])
+
+
+def test_whole_number_ids_are_found_by_their_text(checkerboard):
+    recommender = milrec.fit(unsplit(checkerboard), "popularity")
+    assert recommender.recommend(["12"], n=3).equals(recommender.recommend([12], n=3))
+    with pytest.raises(UnknownIdError, match="whole numbers"):
+        recommender.recommend(["twelve"])
+
+
+def test_evaluating_on_another_split_is_refused(recommender, split, small_catalogue):
+    recommender.evaluate(split)
+    with pytest.raises(DataError, match="another split"):
+        recommender.evaluate(milrec.split_interactions(small_catalogue, seed=1))
+
+
+def test_a_loaded_split_is_the_same_split(dae, split, tmp_path):
+    split.save(tmp_path / "split")
+    assert dae.evaluate(milrec.Split.load(tmp_path / "split")).as_json() == dae.evaluate(split).as_json()
+
+
+def test_a_fit_of_held_out_users_lists_all_but_the_training_items(small_catalogue):
+    split = milrec.split_users(small_catalogue, seed=0)
+    recommender = module.fit(split, "popularity")
+    user = recommender.user_ids[0]
+    listed = recommender.recommend([user], n=1000)["item"].to_pylist()
+    known = items_of(split.train.adopted, user, recommender) + items_of(split.train.rejected, user, recommender)
+    assert set(listed) == set(recommender.item_ids) - set(known)
+
+
+def test_the_same_seed_gives_the_same_lists_and_another_does_not(split):
+    first, same, other = (milrec.fit(split, n_factors=4, epochs=1, seed=seed).recommend_all() for seed in (5, 5, 6))
+    first, same, other = (pa.Table.from_batches(list(batches)) for batches in (first, same, other))
+    assert first.equals(same) and not first.equals(other)
