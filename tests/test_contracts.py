@@ -76,3 +76,49 @@ def test_a_model_of_a_loss_recommends_to_a_new_user(split, model, loss):
 def test_the_multinomial_loss_takes_no_target_set(split, model, target_set):
     with pytest.raises(SettingsError, match="unknown setting 'target_set'"):
         milrec.fit(split, model, "multinomial", target_set=target_set)
+
+
+@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("loss", ["square", "pointwise"])
+def test_a_model_with_a_confidence_in_adopted_items_is_another_model(split, model, loss):
+    plain, confident = (
+        milrec.fit(split, model, loss, n_factors=4, epochs=2, target_set="all", **values)
+        for values in ({}, {"confidence": 4})
+    )
+    assert weights(plain) != weights(confident)
+    assert confident.fitted.history.losses[0] != plain.fitted.history.losses[0]
+
+
+@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_loss_falls_where_a_model_is_given_time(split, model, loss):
+    values = {} if loss == "multinomial" else {"target_set": "per_user", "target_factor": 2}
+    length = {"epochs": 20, "validate_every": 15, "learning_rate": 2e-2, "patience": 0}
+    losses = milrec.fit(split, model, loss, n_factors=4, **length, **values).fitted.history.losses
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_user_without_training_items_does_no_harm(model, loss):
+    """A split may keep back the only item of a user."""
+    data = milrec.read({"user": [0, 0, 1, 1, 2, 2, 3], "item": [0, 1, 1, 2, 0, 2, 1]})
+    adopted = data.adopted.copy()
+    adopted.data[-1] = 0
+    adopted.eliminate_zeros()
+    whole = milrec.split_interactions(data, seed=0, held_out=0.0)
+    train = milrec.Interactions(adopted, data.rejected, data.users, data.items)
+    split = milrec.Split(train, whole.validation, whole.test, "interactions", 0)
+    values = {} if loss == "multinomial" else {"target_set": "per_user", "target_factor": 1}
+    recommender = milrec.fit(split, model, loss, n_factors=2, epochs=3, batch_size=2, **values)
+    assert all(value.isfinite().all() for value in recommender.fitted.model.parameters())
+    assert recommender.recommend([3], n=3).num_rows == 2
+
+
+@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_one_user_and_one_item_are_enough(model, loss):
+    split = milrec.split_interactions(milrec.read({"user": ["a"], "item": ["x"]}), seed=0, held_out=0.0)
+    recommender = milrec.fit(split, model, loss, n_factors=1, epochs=2)
+    assert recommender.recommend(["a"]).num_rows == 0
+    assert recommender.recommend_new([], n=5)["item"].to_pylist() == ["x"]

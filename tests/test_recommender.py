@@ -291,3 +291,43 @@ def test_the_same_seed_gives_the_same_lists_and_another_does_not(split):
     first, same, other = (milrec.fit(split, n_factors=4, epochs=1, seed=seed).recommend_all() for seed in (5, 5, 6))
     first, same, other = (pa.Table.from_batches(list(batches)) for batches in (first, same, other))
     assert first.equals(same) and not first.equals(other)
+
+
+def test_one_id_may_be_given_as_a_text_wherever_ids_are_asked_for(popularity):
+    user, item = popularity.user_ids[0], popularity.item_ids[0]
+    listed = popularity.recommend(user, n=3)["item"].to_pylist()
+    assert popularity.recommend([user], n=3)["item"].to_pylist() == listed
+    assert popularity.recommend(user, allow=listed[1])["item"].to_pylist() == [listed[1]]
+    assert popularity.recommend(user, n=2, exclude=listed[0])["item"].to_pylist() == listed[1:]
+    assert item not in popularity.recommend_new(item, n=1000)["item"].to_pylist()
+    assert item not in popularity.recommend_new([], rejected=item, n=1000)["item"].to_pylist()
+
+
+def test_a_number_with_an_underscore_or_a_blank_is_no_id_of_a_user(checkerboard):
+    recommender = milrec.fit(unsplit(checkerboard), "popularity")
+    for text in ("1_2", " 12", "+12"):
+        with pytest.raises(UnknownIdError):
+            recommender.recommend([text])
+
+
+def test_a_fit_that_was_interrupted_goes_on_to_the_same_model(split, tmp_path):
+    def interrupt(progress):
+        if progress.iteration == 4:
+            raise KeyboardInterrupt
+
+    values = {"n_factors": 4, "epochs": 3, "validate_every": 2}
+    with pytest.raises(KeyboardInterrupt):
+        milrec.fit(split, checkpoint=tmp_path / "checkpoint", report=interrupt, **values)
+    resumed = milrec.fit(split, checkpoint=str(tmp_path / "checkpoint"), **values)
+    unbroken = milrec.fit(split, **values)
+    assert resumed.recommend(resumed.user_ids).equals(unbroken.recommend(unbroken.user_ids))
+    assert resumed.fitted.history.measures == unbroken.fitted.history.measures
+
+
+def test_settings_may_be_given_whole(split):
+    settings = milrec.settings_for("dae", "mil", {"n_factors": 4, "epochs": 1})
+    whole, by_name = milrec.fit(split, settings), milrec.fit(split, "dae", "mil", n_factors=4, epochs=1)
+    assert whole.fitted.settings == by_name.fitted.settings
+    assert milrec.fit(split, settings, n_factors=5).fitted.model.encoder_bias.shape == (5,)
+    with pytest.raises(SettingsError, match="unknown setting 'epoch' for dae with mil; known settings: "):
+        milrec.fit(split, epoch=3)

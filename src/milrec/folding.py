@@ -25,8 +25,13 @@ def fold_in(
 ) -> Tensor:
     """Latents of new users, one row for each."""
     assert settings.target_set is not None or settings.loss is not None
-    targets = _expected_targets(settings, adopted, rejected, n_drawn)
-    row = model.encoder_weight.detach().mean(dim=0).repeat(adopted.shape[0], 1).requires_grad_()  # (n_users, n_factors)
+    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
+        return _minimised(model, settings, _expected_targets(settings, adopted, rejected, n_drawn))
+
+
+def _minimised(model: MatrixFactorization, settings: FitSettings, targets: Targets) -> Tensor:
+    n_users = len(targets.adopted)
+    row = model.encoder_weight.detach().mean(dim=0).repeat(n_users, 1).requires_grad_()  # (n_users, n_factors)
     optimiser = torch.optim.Adam([row], lr=_LEARNING_RATE)
     for step in range(_STEPS):
         optimiser.param_groups[0]["lr"] = _LEARNING_RATE * (1 - step / _STEPS)

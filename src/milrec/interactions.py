@@ -35,9 +35,10 @@ class Truth:
     item_factors: npt.NDArray[np.float32]  # (n_items, n_traits)
     item_offsets: npt.NDArray[np.float32]  # (n_items,)
 
-    def preference(self, users: Numbers | slice) -> npt.NDArray[np.float32]:
-        logits = self.user_factors[users] @ self.item_factors.T + self.item_offsets  # (n_users, n_items)
-        preference: npt.NDArray[np.float32] = 1 / (1 + np.exp(-logits))
+    def preference(self, users: Numbers | slice) -> npt.NDArray[np.float64]:
+        """In double precision: its rounding must not show how many users were asked for at once."""
+        logits = self.user_factors[users].astype(np.float64) @ self.item_factors.T.astype(np.float64)
+        preference: npt.NDArray[np.float64] = 1 / (1 + np.exp(-(logits + self.item_offsets)))  # (n_users, n_items)
         return preference
 
     def pair_preference(self, users: Numbers, items: Numbers) -> npt.NDArray[np.float32]:
@@ -289,7 +290,7 @@ def _as_id(value: Any, id_type: pa.DataType, what: str) -> Any:
         number = int(text)
     except ValueError:
         raise UnknownIdError(f"unknown {what} '{value}': the {what}s here are whole numbers") from None
-    if not -(2**63) <= number < 2**63:
+    if str(number) != text or not -(2**63) <= number < 2**63:
         raise UnknownIdError(f"unknown {what} '{value}'")
     return number
 

@@ -88,9 +88,10 @@ class PairwiseCrossEntropy(Settings):
             weight = weight * (targets.adopted.sum(dim=1, keepdim=True) > 0)  # without an adopted item, no pair
             return (weight * self.pair(values.gather(1, targets.partner) - values)).sum(dim=1)
         total = values.new_zeros(len(values))
-        for user, own in enumerate(targets.adopted.bool()):  # one user at a time: adopted × items, never more
-            pairs = self.pair(values[user, own].unsqueeze(1) - values[user])  # (n_adopted, n_items)
-            total[user] = (weight[user] * pairs).sum() / own.sum().clamp(min=1)
+        own = targets.adopted.bool()
+        for user in own.any(dim=1).nonzero()[:, 0].tolist():  # one user at a time: adopted × items, never more
+            pairs = self.pair(values[user, own[user]].unsqueeze(1) - values[user])  # (n_adopted, n_items)
+            total[user] = (weight[user] * pairs).sum() / own[user].sum()
         return total
 
     def pair(self, difference: Tensor) -> Tensor:

@@ -81,6 +81,8 @@ class FitSettings(Settings):
 
 def fit_settings(sections: Mapping[str, Any]) -> FitSettings:
     """Settings from plain values (a recipe, a model folder), or the sentence that says what is wrong with them."""
+    if not isinstance(sections, Mapping):
+        raise SettingsError(f"settings are a table of sections ({', '.join(SECTIONS)}), not {sections!r:.40}")
     plain = {key: value.model_dump() if isinstance(value, Settings) else value for key, value in sections.items()}
     try:
         return FitSettings.model_validate(plain)

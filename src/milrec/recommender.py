@@ -108,10 +108,8 @@ class Recommender:
         exclude: Iterable[Any] | None = None,
     ) -> pa.Table:
         """Lists for known users, best first: user, rank, item, title (where known), score, popularity, tail."""
-        if isinstance(users, str):
-            users = [users]
         try:
-            rows = numbers_of(self.fitted.train.users["id"], list(users), "user")
+            rows = numbers_of(self.fitted.train.users["id"], _several(users), "user")
         except UnknownIdError as error:
             raise UnknownIdError(f"{error}; for a user the model has not met, give adopted items") from None
         batches = list(self._listed(rows, n, self._allowed(allow, exclude)))
@@ -133,7 +131,7 @@ class Recommender:
     ) -> pa.Table:
         """A list for a user the model has not met, from adopted (and rejected) items alone; nothing is refitted."""
         items = self.fitted.train.items["id"]
-        own, refused = numbers_of(items, list(adopted), "item"), numbers_of(items, list(rejected), "item")
+        own, refused = numbers_of(items, _several(adopted), "item"), numbers_of(items, _several(rejected), "item")
         if both := set(own.tolist()) & set(refused.tolist()):
             raise DataError(f"item '{items[min(both)].as_py()}' is both adopted and rejected")
         known, no = self._row(own), self._row(refused)
@@ -157,7 +155,7 @@ class Recommender:
 
     def outside_catalogue(self, ids: Iterable[Any]) -> int:
         """How many of these item ids the model does not know."""
-        wanted = pa.array([str(one) for one in ids], type=pa.large_string())
+        wanted = pa.array([str(one) for one in _several(ids)], type=pa.large_string())
         known = self.fitted.train.items["id"].cast(pa.large_string()).combine_chunks()
         return int(pc.index_in(wanted, value_set=known).null_count)
 
@@ -169,7 +167,7 @@ class Recommender:
         mask = np.ones(len(known), dtype=bool)
         for ids, sign in ((allow, True), (exclude, False)):
             if ids is not None:
-                wanted = pa.array([str(one) for one in ids], type=pa.large_string())
+                wanted = pa.array([str(one) for one in _several(ids)], type=pa.large_string())
                 mask &= pc.is_in(known, value_set=wanted).to_numpy() == sign
         return mask
 
@@ -223,10 +221,15 @@ class Recommender:
         return pairs_matrix(users, distinct, np.ones(len(distinct)), (1, self.fitted.train.n_items))
 
 
+def _several(ids: Any) -> list[Any]:
+    """Ids as a list; a single one need not stand in a list."""
+    return [ids] if isinstance(ids, (str, int)) else list(ids)
+
+
 def _length(n: int) -> int:
-    if n < 1:
-        raise SettingsError(f"a list has at least 1 item, not {n}")
-    return n
+    if not isinstance(n, int | np.integer) or n < 1:
+        raise SettingsError(f"the length of a list is a whole number from 1 up, not {n}")
+    return int(n)
 
 
 def _path(path: str | Path | None) -> Path | None:
