@@ -30,45 +30,45 @@ _INPUT_WEIGHTS: dict[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
 }
 
 
-class DenoisingAutoencoder(nn.Module):
-    """h = s(W·v + b), logits = W'·h + b' (equations 12 and 13); v is what the user adopted, L2-normalised."""
+class _Factors(nn.Module):
+    """What both factor models share: a row of W for each input, and the decoder logits = W'·h + b' (equation 13)."""
+
+    def __init__(self, n_factors: int, n_inputs: int, n_items: int) -> None:
+        super().__init__()
+        self.encoder_weight = nn.Parameter(torch.zeros(n_inputs, n_factors))
+        self.encoder_bias = nn.Parameter(torch.zeros(n_factors))
+        self.decoder_weight = nn.Parameter(torch.zeros(n_items, n_factors))
+        self.decoder_bias = nn.Parameter(torch.zeros(n_items))
+
+    def decode(self, latent: Tensor) -> Tensor:
+        return latent @ self.decoder_weight.T + self.decoder_bias  # (n_users, n_items)
+
+
+class DenoisingAutoencoder(_Factors):
+    """h = s(W·v + b) (equation 12); v is what the user adopted, L2-normalised."""
 
     def __init__(self, settings: AutoencoderSettings, n_items: int) -> None:
-        super().__init__()
+        super().__init__(settings.n_factors, n_items, n_items)
         self.settings = settings
-        self.encoder_weight = nn.Parameter(torch.zeros(n_items, settings.n_factors))
-        self.encoder_bias = nn.Parameter(torch.zeros(settings.n_factors))
-        self.decoder_weight = nn.Parameter(torch.zeros(n_items, settings.n_factors))
-        self.decoder_bias = nn.Parameter(torch.zeros(n_items))
 
     def encode(self, inputs: Tensor) -> Tensor:
         latent = inputs @ self.encoder_weight + self.encoder_bias  # (n_users, n_factors)
         return activated(latent, self.settings.encoder)
 
-    def decode(self, latent: Tensor) -> Tensor:
-        return latent @ self.decoder_weight.T + self.decoder_bias  # (n_users, n_items)
-
     def preference(self, logits: Tensor) -> Tensor:
         return activated(logits, self.settings.decoder)
 
 
-class MatrixFactorization(nn.Module):
+class MatrixFactorization(_Factors):
     """The same with the one-hot user id as input: the user's latent is a row of W."""
 
     def __init__(self, settings: FactorizationSettings, n_users: int, n_items: int) -> None:
-        super().__init__()
+        super().__init__(settings.n_factors, n_users, n_items)
         self.settings = settings
-        self.encoder_weight = nn.Parameter(torch.zeros(n_users, settings.n_factors))
-        self.encoder_bias = nn.Parameter(torch.zeros(settings.n_factors))
-        self.decoder_weight = nn.Parameter(torch.zeros(n_items, settings.n_factors))
-        self.decoder_bias = nn.Parameter(torch.zeros(n_items))
 
     def encode(self, users: Tensor) -> Tensor:
         latent = self.encoder_weight[users] + self.encoder_bias  # (n_users, n_factors)
         return activated(latent, self.settings.encoder)
-
-    def decode(self, latent: Tensor) -> Tensor:
-        return latent @ self.decoder_weight.T + self.decoder_bias  # (n_users, n_items)
 
     def preference(self, logits: Tensor) -> Tensor:
         return activated(logits, self.settings.decoder)

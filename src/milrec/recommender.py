@@ -228,7 +228,7 @@ def _several(ids: Any) -> list[Any]:
 
 def _length(n: int) -> int:
     if not isinstance(n, int | np.integer) or n < 1:
-        raise SettingsError(f"the length of a list is a whole number from 1 up, not {n}")
+        raise SettingsError(f"a list has at least 1 item, not {n}")
     return int(n)
 
 
