@@ -139,6 +139,7 @@ SCORED = [
     ("dae", "square", {"encoder": "relu"}, False),
     ("mf", "mil", {}, True),
     ("mf", "mil", {}, False),
+    ("mf", "pairwise", {}, False),
     ("popularity", None, {}, True),
 ]
 

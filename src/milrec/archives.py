@@ -91,7 +91,13 @@ def read_lastfm(path: Path) -> Rows:
     """Last.fm-360K: plays of artists. An artist is its MusicBrainz id, or its name where it has none."""
     source = Source(path.parent if path.name == LASTFM_FILE else path)
     names = ["user", "mbid", "artist", "plays"]
-    options = csv.ParseOptions(delimiter="\t", quote_char=False, invalid_row_handler=lambda row: "skip")
+    skipped: list[int] = []
+
+    def skip(row: Any) -> str:
+        skipped.append(1)
+        return "skip"
+
+    options = csv.ParseOptions(delimiter="\t", quote_char=False, invalid_row_handler=skip)
     table = _read(source, source.needed(LASTFM_FILE), names, options, texts=("user", "mbid", "artist"))
     empty = pc.equal(table["mbid"], "")
     nameless = pc.and_(empty, pc.equal(table["artist"], ""))
@@ -101,7 +107,8 @@ def read_lastfm(path: Path) -> Rows:
     titles = pa.table({"id": first["id"], "title": first["title_min"].cast(pa.large_string())})
     renamed = pa.table({"user": table["user"], "item": items, "plays": table["plays"]})
     rows = rows_of(renamed, Columns(value="plays"), f"'{path}'")
-    return Rows(rows.users, rows.items, rows.values, None, titles)
+    note = f"{len(skipped)} rows without exactly four fields were skipped" if skipped else None
+    return Rows(rows.users, rows.items, rows.values, None, titles, note)
 
 
 def read_netflix(path: Path) -> Rows:

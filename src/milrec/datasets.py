@@ -95,18 +95,19 @@ def read(
     item: str | None = None,
     value: str | None = None,
     time: str | None = None,
+    format: str = "auto",
     **filters: Any,
 ) -> Interactions:
     """Interactions from a file, folder or archive, or from a table in memory (pyarrow, pandas, polars, a mapping).
 
-    `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles` for a file of titles.
+    `format`: csv, parquet, movielens, netflix or lastfm, where the name does not show it. `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles` for a file of titles.
     """
     columns, titles = Columns(user, item, value, time), filters.pop("titles", None)
     known = set(Filters.__dataclass_fields__)
     if unexpected := set(filters) - known:
         raise DataError(unknown("filter", min(unexpected), known))
     if isinstance(source, (str, Path)):
-        return prepare_source(source, "auto", columns, titles, filters)[3].interactions
+        return prepare_source(source, format, columns, titles, filters)[3].interactions
     rows = rows_of(source, columns)
     if titles is not None:
         rows = replace(rows, item_table=read_titles(Path(titles), item))

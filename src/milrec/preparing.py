@@ -30,6 +30,10 @@ class Filters:
         return self.adopt_min is not None or self.reject_max is not None
 
     def __post_init__(self) -> None:
+        for name in ("adopt_min", "reject_max", "min_per_item", "min_per_user"):
+            limit = getattr(self, name)
+            if limit is not None and not isinstance(limit, (int, float)):
+                raise DataError(f"{name} is a number, not {limit!r}")
         if self.adopt_min is not None and self.reject_max is not None and self.reject_max >= self.adopt_min:
             raise DataError(f"reject_max {self.reject_max:g} must be below adopt_min {self.adopt_min:g}")
         if min(self.min_per_item, self.min_per_user) < 1:

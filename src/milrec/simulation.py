@@ -198,7 +198,10 @@ def _interactions(
     )
     enough = np.diff(whole.adopted.indptr) >= 5
     kept = whole.subset(enough, np.ones(shape[1], dtype=bool))
-    return check_not_empty(kept.subset(np.ones(kept.n_users, dtype=bool), kept.popularity() > 0), "the simulation")
+    return check_not_empty(
+        kept.subset(np.ones(kept.n_users, dtype=bool), kept.popularity() > 0),
+        "the simulation, where a user needs 5 adopted items,",
+    )
 
 
 def _numbered(prefix: str, count: int) -> pa.Array:

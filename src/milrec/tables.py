@@ -285,4 +285,5 @@ def _first_true(mask: pa.ChunkedArray) -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0].rstrip(". ")
+    line = str(error).splitlines()[0].rstrip(". ")
+    return f"{line}: save it as UTF-8" if "UTF8" in line or isinstance(error, UnicodeDecodeError) else line
