@@ -100,7 +100,8 @@ def read(
 ) -> Interactions:
     """Interactions from a file, folder or archive, or from a table in memory (pyarrow, pandas, polars, a mapping).
 
-    `format`: csv, parquet, movielens, netflix or lastfm, where the name does not show it. `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles` for a file of titles.
+    `format`: csv, parquet, movielens, netflix or lastfm, where the name does not show it. `filters`: adopt_min,
+    reject_max, min_per_user, min_per_item; `titles` for a file of titles.
     """
     columns, titles = Columns(user, item, value, time), filters.pop("titles", None)
     known = set(Filters.__dataclass_fields__)
