@@ -87,7 +87,7 @@ def test_too_small_a_catalogue_is_refused(n_users: int, n_items: int) -> None:
 
 
 def test_a_catalogue_in_which_nobody_can_adopt_five_items_is_refused() -> None:
-    with pytest.raises(DataError, match="the simulation.* has no adopted items left"):
+    with pytest.raises(DataError, match=r"the simulation.* has no adopted items left"):
         simulate(Simulation(n_users=2, n_items=2), seed=0)
 
 

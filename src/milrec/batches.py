@@ -113,9 +113,4 @@ class _BatchMaker:
 
 
 def _moved(batch: Batch, device: torch.device) -> Batch:
-    if device.type == "cpu":
-        return batch
-    targets = batch.targets
-    partner = None if targets.partner is None else targets.partner.to(device)
-    moved = Targets(targets.adopted.to(device), targets.rejected.to(device), targets.missing.to(device), partner)
-    return Batch(batch.users.to(device), batch.inputs.to(device), moved)
+    return Batch(batch.users.to(device), batch.inputs.to(device), batch.targets.to(device))

@@ -24,9 +24,10 @@ def fold_in(
     model: MatrixFactorization, settings: FitSettings, adopted: csr_array, rejected: csr_array, n_drawn: int
 ) -> Tensor:
     """Latents of new users, one row for each."""
-    assert settings.target_set is not None or settings.loss is not None
     with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
-        return _minimised(model, settings, _expected_targets(settings, adopted, rejected, n_drawn))
+        return _minimised(
+            model, settings, _expected_targets(settings, adopted, rejected, n_drawn).to(model.decoder_bias.device)
+        )
 
 
 def _minimised(model: MatrixFactorization, settings: FitSettings, targets: Targets) -> Tensor:

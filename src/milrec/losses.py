@@ -17,7 +17,7 @@ from pydantic import Field
 from milrec.config import Settings
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, device
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,11 @@ class Targets:
     rejected: Tensor  # (n_users, n_items) 1 where rejected
     missing: Tensor  # (n_users, n_items) weight of the missing term; 0 where adopted, rejected or not drawn
     partner: Tensor | None = None  # (n_users, n_items) the adopted item that is paired with each item
+
+    def to(self, device: device) -> Targets:
+        """The same on another device."""
+        partner = None if self.partner is None else self.partner.to(device)
+        return Targets(self.adopted.to(device), self.rejected.to(device), self.missing.to(device), partner)
 
 
 class SquareLoss(Settings):

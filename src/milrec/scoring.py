@@ -33,7 +33,7 @@ def logit_blocks(
         latent = _latents(model, settings, audience.part(block), n_drawn)  # (ROWS, n_factors)
         with torch.no_grad():
             logits = model.decode(latent)  # (ROWS, n_items)
-        yield block, logits[: block.stop - block.start].numpy()
+        yield block, logits[: block.stop - block.start].cpu().numpy()
 
 
 def masked(logits: Scores, audience: Audience, allowed: npt.NDArray[np.bool_] | None = None) -> Scores:
@@ -72,17 +72,18 @@ def _ties_in_item_order(scores: Scores, best: Scores, items: npt.NDArray[np.int6
 
 
 def _latents(model: Model, settings: FitSettings, audience: Audience, n_drawn: int) -> Tensor:
-    """Latents of at most `ROWS` users, filled up to `ROWS`."""
+    """Latents of at most `ROWS` users, filled up to `ROWS`, where the model is: on the CPU or a GPU."""
+    device = model.decoder_bias.device
     if isinstance(model, MatrixFactorization):
         if audience.rows is not None:
             with torch.no_grad():
-                return model.encode(torch.from_numpy(np.resize(audience.rows, ROWS)))
+                return model.encode(torch.from_numpy(np.resize(audience.rows, ROWS)).to(device))
         return fold_in(model, settings, _filled(audience.adopted), _filled(audience.rejected), n_drawn)
     adopted = _filled(audience.adopted)
     if isinstance(model, DenoisingAutoencoder):
         adopted = encoder_inputs(adopted, model.settings.input_weights)
     with torch.no_grad():
-        return model.encode(torch.from_numpy(adopted.toarray()))
+        return model.encode(torch.from_numpy(adopted.toarray()).to(device))
 
 
 def _filled(pairs: csr_array) -> csr_array:

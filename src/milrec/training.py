@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,42 +56,69 @@ def fit(
     """
     training = _training(settings)
     device = _device(training.device)
-    if training.threads is not None:
-        torch.set_num_threads(training.threads)
-    steps = _Steps(train.n_users, training)
     model.to(device)
     initialise(model, seed)
     optimiser = torch.optim.Adam(model.parameters(), lr=training.learning_rate)
     state = FitState(model, optimiser, fingerprint(train, settings, seed))
     if checkpoint is not None and checkpoint.exists():
         state.read(checkpoint)
-    started = time.monotonic() - (state.history.seconds[-1] if state.history.seconds else 0.0)
-    written = time.monotonic()
-    try:
-        last = state.iteration if _exhausted(state.history, training) else steps.total
-        for iteration, batch in batches(train, settings, seed, range(state.iteration, last), device):
-            state.whole = False
-            state.loss_sum += _step(model, optimiser, batch, settings, steps.learning_rate(iteration))
-            state.loss_count += 1
-            state.iteration = iteration + 1
-            if steps.validates(state.iteration):
-                _validated(state, model, validate, steps, time.monotonic() - started)
-            state.whole = True
-            if report is not None:
-                report(_progress(state, steps))
-            finished = state.iteration == steps.total or _exhausted(state.history, training)
-            if checkpoint is not None and not finished and time.monotonic() - written >= training.checkpoint_seconds:
+    with _threads(training.threads):
+        try:
+            _run(state, train, settings, seed, device, _Watch(validate, checkpoint, report))
+        except KeyboardInterrupt:
+            if checkpoint is not None and state.whole and state.iteration:
                 state.write(checkpoint)
-                written = time.monotonic()
-            if finished:
-                break
-    except KeyboardInterrupt:
-        if checkpoint is not None and state.whole and state.iteration:
-            state.write(checkpoint)
-        raise
+            raise
     state.restore_best()
     model.to("cpu")
     return state.history
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """Who looks on: the validation measure, the checkpoint file and the progress bar, each where there is one."""
+
+    validate: Validate | None
+    checkpoint: Path | None
+    report: Report | None
+
+
+def _run(
+    state: FitState, train: Interactions, settings: FitSettings, seed: int, device: torch.device, watch: _Watch
+) -> None:
+    """Step until the end, or until validation has not improved for long enough."""
+    training = _training(settings)
+    steps = _Steps(train.n_users, training)
+    started = time.monotonic() - (state.history.seconds[-1] if state.history.seconds else 0.0)
+    written = time.monotonic()
+    last = state.iteration if _exhausted(state.history, training) else steps.total
+    for iteration, batch in batches(train, settings, seed, range(state.iteration, last), device):
+        state.whole = False
+        state.loss_sum += _step(state.model, state.optimiser, batch, settings, steps.learning_rate(iteration))
+        state.loss_count += 1
+        state.iteration = iteration + 1
+        if steps.validates(state.iteration):
+            _validated(state, watch.validate, steps, time.monotonic() - started)
+        state.whole = True
+        if watch.report is not None:
+            watch.report(_progress(state, steps))
+        if state.iteration == steps.total or _exhausted(state.history, training):
+            return
+        if watch.checkpoint is not None and time.monotonic() - written >= training.checkpoint_seconds:
+            state.write(watch.checkpoint)
+            written = time.monotonic()
+
+
+@contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """As many CPU threads as asked for, and afterwards as many as before."""
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Steps:
@@ -152,7 +180,7 @@ def batch_loss(model: Factors, batch: Batch, settings: FitSettings) -> Tensor:
     return settings.loss(logits, model.preference(logits), batch.targets).mean()
 
 
-def _validated(state: FitState, model: Factors, validate: Validate | None, steps: _Steps, seconds: float) -> None:
+def _validated(state: FitState, validate: Validate | None, steps: _Steps, seconds: float) -> None:
     history = state.history
     history.iterations.append(state.iteration)
     history.epochs.append(round(state.iteration / steps.per_epoch, 3))
@@ -161,7 +189,7 @@ def _validated(state: FitState, model: Factors, validate: Validate | None, steps
     state.loss_sum, state.loss_count = 0.0, 0
     if validate is None:
         return
-    measure = validate(model)
+    measure = validate(state.model)
     if history.best is None or measure > history.best:
         state.keep_best()
     history.measures.append(measure)
