@@ -55,6 +55,10 @@ def load(path: str) -> "Recommender":
     return Recommender.load(path)
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Names are fetched when they are used, so that `import milrec` does not wait for torch."""
     if name in _HOME:

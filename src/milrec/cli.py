@@ -49,6 +49,23 @@ class PartName(StrEnum):
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"milrec {version('milrec')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def demo(out: Annotated[Path, typer.Option(help="Folder for the run and its report.")] = Path("milrec-demo")) -> None:
     """Simulate a catalogue, fit four models and write a report: the whole product in two minutes."""
@@ -124,7 +141,7 @@ def prepare(
     from milrec.datasets import prepare_source
     from milrec.folders import refuse_if_in_the_way
     from milrec.show import facts_table, note
-    from milrec.tables import Columns
+    from milrec.tables import VALUE_NAMES, Columns
 
     refuse_if_in_the_way(out, "data", force)
     given = {
@@ -138,6 +155,8 @@ def prepare(
     )
     if rows.note:
         note(rows.note)
+    if value in VALUE_NAMES[:4] and not filters.are_thresholds:
+        note(f"column '{value}' is taken as a count, every row above 0 as adopted; for ratings say --adopt-min")
     chosen = {name: limit for name, limit in vars(filters).items() if limit is not None}
     facts = {"source": source.name, "format": read_as, "filters": chosen, **prepared.counts}
     prepared.interactions.save(out, facts, replace=force)
@@ -181,7 +200,11 @@ def fit(
     loss: Annotated[str | None, typer.Option(help="mil, multinomial, pairwise, pointwise or square.")] = None,
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting by name, as epochs=30; may be repeated.", metavar="KEY=VALUE"),
+        typer.Option(
+            "--set",
+            help="A setting by name, as epochs=30; may be repeated. A wrong name is answered with the list.",
+            metavar="KEY=VALUE",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights.", min=0)] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was broken off.")] = False,
@@ -191,14 +214,17 @@ def fit(
     from milrec.config import parse_assignments
     from milrec.folders import open_folder, refuse_if_in_the_way
     from milrec.presets import settings_for
+    from milrec.show import note
 
     settings = settings_for(model, loss, parse_assignments(set or []))
     partial = out.with_name(out.name + ".partial")
     checkpoint = partial / "checkpoint.safetensors"
     if resume and out.exists() and not checkpoint.exists():
-        open_folder(out, "model")
+        _check_same_fit(out, split, settings, seed)
         _say(f"'{out}' is already fitted; nothing to resume")
         return
+    if resume and not checkpoint.exists():
+        note(f"there is no checkpoint in '{partial}'; the fit starts from its beginning")
     refuse_if_in_the_way(out, "model", force)
     if checkpoint.exists() and not resume and not force:
         raise FolderError(
@@ -206,6 +232,17 @@ def fit(
         )
     open_folder(split, "split")
     _fit(split, out, settings, seed, checkpoint, resume, force)
+
+
+def _check_same_fit(out: Path, split_path: Path, settings: Any, seed: int) -> None:
+    """A finished model is only what `--resume` asks for if it was fitted on the same data with the same settings."""
+    from milrec.folders import open_folder
+    from milrec.splitting import Split
+
+    facts = open_folder(out, "model").facts
+    asked = (settings.model_dump(mode="json"), seed, Split.load(split_path).train.fingerprint())
+    if (facts.get("settings"), facts.get("seed"), facts.get("train_fingerprint")) != asked:
+        raise FolderError(f"'{out}' was fitted with other data, settings or seed; choose another place")
 
 
 def _fit(split_path: Path, out: Path, settings: Any, seed: int, checkpoint: Path, resume: bool, force: bool) -> None:
@@ -247,8 +284,10 @@ def evaluate(
     json: Annotated[Path | None, typer.Option(help="Write all measures to this file.")] = None,
 ) -> None:
     """Judge a model's lists: accuracy, novelty, and how they spread over the popularity tail."""
-    from milrec.folders import open_folder, write_json
+    from milrec.folders import check_place, open_folder, write_json
 
+    if json is not None:
+        check_place(json)
     open_folder(model, "model")
     open_folder(split, "split")
     from milrec.recommender import Recommender
@@ -282,29 +321,43 @@ def recommend(
     exclude: Annotated[
         Path | None, typer.Option(help="File with items that may not be listed, one id per line.")
     ] = None,
+    known: Annotated[
+        Path | None, typer.Option(help="Data folder: never list what users have or rejected there.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write to a .parquet, .csv, .tsv or .jsonl file instead.")] = None,
 ) -> None:
-    """Make lists: for known users, for a new user from adopted items alone, or for everybody as one table."""
+    """Make lists: for known users, for a new user from adopted items alone, or for everybody as one table.
+
+    Each row: rank, item, title, score (the logit, higher is better), popularity (adopters) and tail interval. Training
+    and validation items are left out, so that lists can be judged on the test part; for lists that go live, give the
+    whole data set with --known, and nothing that a user has or has rejected is listed.
+    """
     from milrec.folders import open_folder
+    from milrec.interactions import Interactions
+    from milrec.writing import check_list_file, write_batches
 
     users = [*(user or []), *(more_users or [])]
     if more_users and not user:
         raise SettingsError(f"'{more_users[0]}' is not expected; name users with --user")
     if sum([bool(users), adopted is not None, all]) != 1:
-        raise SettingsError("say who the list is for: either --user ID, or --adopted ID,ID,…, or --all")
+        raise SettingsError("say who the list is for, in one way: --user ID, or --adopted ID,ID,…, or --all")
     if rejected is not None and adopted is None:
         raise SettingsError("--rejected goes with --adopted; of known users the rejected items are known")
     if all and out is None:
         raise SettingsError("--all needs --out FILE (.parquet, .csv, .tsv or .jsonl)")
     allowed, excluded = _ids_in(allow), _ids_in(exclude)
+    if allowed == []:
+        raise SettingsError(f"'{allow}' allows nothing: it has no id")
+    if out is not None:
+        check_list_file(out)
     open_folder(model, "model")
+    everything = None if known is None else open_folder(known, "data")
     from milrec.recommender import Recommender
     from milrec.show import note, progress_bar, say, table_of_lists
-    from milrec.writing import check_suffix, write_batches
 
-    if out is not None:
-        check_suffix(out)
     recommender = Recommender.load(model)
+    if everything is not None:
+        recommender = recommender.leaving_out(Interactions.read_from(everything))
     for name, ids in (("allow", allowed), ("exclude", excluded)):
         if ids is not None and (outside := recommender.outside_catalogue(ids)):
             note(f"{outside} of {len(ids)} ids in the {name} file are not in the catalogue")

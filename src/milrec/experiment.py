@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from milrec import tail
 from milrec.config import Settings, build, read_toml
 from milrec.errors import FolderError, SettingsError
-from milrec.folders import FORMAT_VERSION, MANIFEST, folder_kind, read_json, write_json
+from milrec.folders import FORMAT_VERSION, MANIFEST, folder_kind, open_folder, read_json, write_json
 from milrec.interactions import Interactions
 from milrec.presets import FitSettings, settings_for
 from milrec.recommender import Recommender, fit
@@ -193,6 +193,8 @@ def _open_run(recipe: Recipe, out: Path) -> None:
         if read_json(out / MANIFEST).get("facts") != json.loads(json.dumps(facts)):
             raise FolderError(f"'{out}' holds a run of another recipe; choose another place")
         return
+    if recipe.data is not None and recipe.data.path is not None:
+        open_folder(Path(recipe.data.path), "data")  # before anything is written
     out.mkdir(parents=True, exist_ok=True)
     manifest = {"format": "milrec", "kind": "run", "version": FORMAT_VERSION, "facts": facts, "files": {}}
     write_json(out / MANIFEST, manifest)

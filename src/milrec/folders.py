@@ -47,14 +47,19 @@ class Draft:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-@contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, renamed to it when the block ends well, removed when it does not."""
-    path = Path(path)
+def check_place(path: Path) -> None:
+    """Refuse a file that could not be written there, before the work for it is done."""
     if not path.parent.is_dir():
         raise FolderError(f"folder '{path.parent}' does not exist; create it, or write '{path.name}' elsewhere")
     if path.is_dir():
         raise FolderError(f"'{path}' is a folder; name a file to write")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, renamed to it when the block ends well, removed when it does not."""
+    path = Path(path)
+    check_place(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield draft
@@ -111,7 +116,9 @@ def refuse_if_in_the_way(path: Path, kind: str, replace: bool) -> None:
         held = f"holds a milrec {found} folder" if found else "is not empty and holds no milrec folder"
         raise FolderError(f"'{path}' {held}; choose another place for the {kind} folder")
     if not replace:
-        raise FolderError(f"'{path}' already holds a {kind} folder; choose another place, or say --force to replace it")
+        raise FolderError(
+            f"'{path}' already holds a {kind} folder; choose another place, or replace it with --force (replace=True)"
+        )
 
 
 def folder_kind(path: Path) -> str | None:

@@ -21,13 +21,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_array
 
-from milrec.errors import DataError, FolderError, UnknownIdError
+from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError
 from milrec.folders import Draft, Manifest, new_folder, open_folder, require_files
 
 Numbers = npt.NDArray[np.integer[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Truth:
     """The true preferences of a simulated catalogue: σ(user_factors · item_factors + item_offsets)."""
 
@@ -47,7 +47,7 @@ class Truth:
         return preference
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Interactions:
     """Adopted and rejected entries of users × items, with their ids, titles and, where simulated, the truth."""
 
@@ -56,6 +56,9 @@ class Interactions:
     users: pa.Table  # column id
     items: pa.Table  # columns id and, where known, title and genres
     truth: Truth | None = None
+
+    def __repr__(self) -> str:
+        return f"<Interactions: {self.n_users:,} users, {self.n_items:,} items, {self.adopted.nnz:,} adopted pairs>"
 
     @property
     def n_users(self) -> int:
@@ -139,6 +142,13 @@ class Interactions:
             items=items,
             truth=_read_truth(manifest, shape) if "truth.safetensors" in manifest.hashes else None,
         )
+
+
+def generator(seed: int, stream: int) -> np.random.Generator:
+    """Random numbers of a seed, apart for each use (`stream`)."""
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise SettingsError(f"a seed is a whole number from 0 up, not {seed!r}")
+    return np.random.default_rng([int(seed), stream])
 
 
 def numbers_of(ids: pa.ChunkedArray, wanted: list[Any], what: str) -> npt.NDArray[np.int64]:

@@ -59,6 +59,7 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
     shape = (len(user_ids), len(item_ids))
     latest = _latest(users, items, rows, filters, shape)
     adopted, rejected, weights = _labels(rows, filters, source)
+    counted = adopted | rejected
     adopted, rejected = adopted & latest, rejected & latest
     matrix = pairs_matrix(users[adopted], items[adopted], weights[adopted], shape)
     refused = pairs_matrix(users[rejected], items[rejected], np.ones(int(rejected.sum())), shape)
@@ -72,13 +73,18 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
         kept,
         {
             "rows": len(rows),
-            "rows_neither_adopted_nor_rejected": int((latest & ~adopted & ~rejected).sum()),
-            "duplicates_merged": len(rows) - len(np.unique(users.astype(np.int64) * shape[1] + items)),
+            "rows_neither_adopted_nor_rejected": int((~counted).sum()),
+            "duplicates_merged": _n_duplicates(users[counted].astype(np.int64) * shape[1] + items[counted]),
             "rejections_contradicted": int(contradicted.nnz),
             "users_left_out": shape[0] - kept.n_users,
             "items_left_out": shape[1] - kept.n_items,
         },
     )
+
+
+def _n_duplicates(cells: npt.NDArray[np.int64]) -> int:
+    """How many rows name a pair that another row has named."""
+    return len(cells) - len(np.unique(cells))
 
 
 def _latest(

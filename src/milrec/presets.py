@@ -70,7 +70,9 @@ class FitSettings(Settings):
         for key in values:
             if key not in known:
                 owner = self.model.model if self.loss is None else f"{self.model.model} with {self.loss.loss}"
-                raise SettingsError(f"unknown setting '{key}' for {owner}; known settings: {', '.join(sorted(known))}")
+                raise SettingsError(
+                    f"unknown setting '{key}' for {owner}; known settings: {', '.join(sorted(known)) or 'none'}"
+                )
         sections: dict[str, Any] = {name: getattr(self, name) for name in SECTIONS}
         for name, section in sections.items():
             mine = {key: value for key, value in values.items() if known[key] == name}

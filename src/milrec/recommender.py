@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from scipy.sparse import csr_array
 
 from milrec import tail
 from milrec.artifacts import Fitted
 from milrec.errors import DataError, SettingsError, UnknownIdError
 from milrec.evaluation import Evaluation, evaluate, validation_measure
-from milrec.interactions import numbers_of, pairs_matrix
+from milrec.interactions import Interactions, numbers_of, pair_users, pairs_matrix
 from milrec.models import Popularity, build_model
 from milrec.presets import FitSettings, settings_for
 from milrec.sampling import n_missing_drawn
@@ -42,6 +44,8 @@ def fit(
 
     Without a name: the denoising autoencoder with the missing information loss, stopping early on validation.
     """
+    if not isinstance(split, Split):
+        raise DataError("a fit needs a split: milrec.split_interactions(data, seed=0)")
     settings = model.with_values(values) if isinstance(model, FitSettings) else settings_for(model, loss, values)
     train = split.train
     fitted = build_model(settings.model, train.n_users, train.n_items)
@@ -83,6 +87,33 @@ class Recommender:
 
     def save(self, path: str | Path, replace: bool = False) -> None:
         self.fitted.save(path, replace)
+
+    def __repr__(self) -> str:
+        settings, train = self.fitted.settings, self.fitted.train
+        loss = f" with {settings.loss.loss}" if settings.loss else ""
+        return f"<Recommender: {settings.model.model}{loss}, {train.n_users:,} users, {train.n_items:,} items>"
+
+    def leaving_out(self, data: Interactions) -> Recommender:
+        """The same, with everything that users adopted or rejected in `data` never listed: for lists that go live.
+
+        Without it, lists leave out the training and validation part alone, so that they can be judged on test.
+        """
+        train = self.fitted.train
+        rows = pc.index_in(train.users["id"], value_set=data.users["id"].combine_chunks()).to_numpy(
+            zero_copy_only=False
+        )
+        columns = pc.index_in(data.items["id"], value_set=train.items["id"].combine_chunks()).to_numpy(
+            zero_copy_only=False
+        )
+        known = csr_array(data.adopted + data.rejected)
+        items = np.nan_to_num(columns.astype(np.float64), nan=-1).astype(np.int64)[known.indices]
+        numbers = np.full(data.n_users, -1, dtype=np.int64)
+        met = ~np.isnan(rows.astype(np.float64))
+        numbers[rows[met].astype(np.int64)] = np.flatnonzero(met)
+        users = numbers[pair_users(known)]
+        here = (users >= 0) & (items >= 0)
+        more = pairs_matrix(users[here], items[here], np.ones(int(here.sum())), train.adopted.shape)
+        return Recommender(replace(self.fitted, removed=csr_array(self.fitted.removed + more)))
 
     @property
     def user_ids(self) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +17,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
@@ -101,9 +102,9 @@ def table_of_lists(lists: pa.Table) -> None:
     """Lists for people on a terminal, tab-separated text for a pipe."""
     names = lists.column_names
     if not sys.stdout.isatty():
-        say("\t".join(names))
-        for row in lists.to_pylist():
-            say("\t".join("" if row[name] is None else str(row[name]) for name in names))
+        writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_cell(row[name]) for name in names] for row in lists.to_pylist())
         return
     table = Table()
     for name in names:
@@ -161,9 +162,8 @@ def progress_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
         TextColumn(unit),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_stderr(), transient=True) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    with _bar(Progress(*columns, console=_stderr(), transient=True), title) as report:
+        yield report
 
 
 @contextmanager
@@ -175,9 +175,47 @@ def bytes_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=_stderr()) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    with _bar(Progress(*columns, console=_stderr()), title) as report:
+        yield report
+
+
+@contextmanager
+def _bar(progress: Progress, title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar that appears with the first news: work that cannot begin shows its error alone."""
+    task = progress.add_task(title, total=None)
+
+    def report(done: int, total: int | None) -> None:
+        progress.start()
+        progress.update(task, completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        progress.stop()
+
+
+class Interruptible:
+    """Ctrl-C waits for the step that is under way, so that a checkpoint can be written; a second one does not wait."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.before: Any = None
+
+    def __enter__(self) -> Interruptible:
+        self.before = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        signal.signal(signal.SIGINT, self.before)
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def check(self) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
 
 
 class FitDisplay:
@@ -186,24 +224,24 @@ class FitDisplay:
     def __init__(self, title: str = "Fitting") -> None:
         self.progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn(
-                "epoch {task.fields[epoch]:.1f}  loss {task.fields[loss]:.4g}  validation {task.fields[measure]}"
-            ),
-            TimeElapsedColumn(),
-            TextColumn("left ≤"),
+            BarColumn(bar_width=10),
+            TextColumn("epoch {task.fields[epoch]:.1f} loss {task.fields[loss]:.4g} val {task.fields[measure]} left ≤"),
             TimeRemainingColumn(),
             console=_stderr(),
         )
         self.task = self.progress.add_task(title, total=None, epoch=0.0, loss=float("nan"), measure="–")
+        self.interruptible = Interruptible()
 
     def __enter__(self) -> FitDisplay:
+        self.interruptible.__enter__()
         return self  # the bar appears with the first step: a fit that cannot begin shows its error alone
 
     def __exit__(self, *error: object) -> None:
         self.progress.stop()
+        self.interruptible.__exit__()
 
     def report(self, now: FitProgress) -> None:
+        self.interruptible.check()
         self.progress.start()
         self.progress.update(
             self.task,
@@ -259,6 +297,8 @@ def _model_cells(settings: FitSettings) -> Sequence[str]:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(one)}" for key, one in value.items())
     if isinstance(value, bool) or value is None:
         return {None: "–", True: "yes", False: "no"}[value]
     if isinstance(value, int):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from milrec.errors import SettingsError
-from milrec.interactions import Interactions, Truth, check_not_empty, pairs_matrix
+from milrec.interactions import Interactions, Truth, check_not_empty, generator, pairs_matrix
 
 GENRES = (
     "Adventure", "Animation", "Comedy", "Crime", "Documentary", "Drama",
@@ -64,7 +64,7 @@ class Simulation:
 
 def simulate(simulation: Simulation, seed: int) -> Interactions:
     """Interactions with titles, genres, rejections and the truth; the same for the same seed."""
-    random = np.random.default_rng([seed, 5])
+    random = generator(seed, 5)
     genres = _item_genres(simulation.n_items, random)  # (n_items, n_genres)
     quality = random.normal(0, 0.7, simulation.n_items)
     loved, disliked = _tastes(simulation.n_users, random)  # (n_users, n_genres) each

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from milrec.errors import DataError, FolderError, SettingsError
+from milrec.errors import DataError, FolderError, SettingsError, unknown
 from milrec.folders import Manifest, new_folder, open_folder, require_files
 from milrec.interactions import (
     Interactions,
     empty_pairs,
+    generator,
     pair_users,
     pairs_matrix,
     read_pairs,
@@ -33,7 +34,7 @@ PROTOCOLS: tuple[Protocol, ...] = ("interactions", "users")
 _HELD_OUT_FILES = ("adopted", "targets", "rejected", "rejected_targets")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Audience:
     """The users for whom lists are made: what the model may know of them, and what must not be listed."""
 
@@ -56,7 +57,7 @@ class Audience:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HeldOut:
     """What is kept back: an audience, the adopted items to be found, and rejected items that had better not be."""
 
@@ -66,7 +67,7 @@ class HeldOut:
     dropped_targets: int  # pairs whose item has no training interaction
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
     """The training part, and two held-out parts."""
 
@@ -76,7 +77,12 @@ class Split:
     protocol: Protocol
     seed: int
 
+    def __repr__(self) -> str:
+        return f"<Split over {self.protocol}, seed {self.seed}: {self.train.adopted.nnz:,} pairs to learn from>"
+
     def part(self, name: Part) -> HeldOut:
+        if name not in ("validation", "test"):
+            raise SettingsError(unknown("part", name, ("validation", "test")))
         return self.validation if name == "validation" else self.test
 
     def facts(self) -> dict[str, Any]:
@@ -130,7 +136,7 @@ def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> 
     """80/10/10 at random over interactions: the paper's protocol. Rejected entries are divided in the same way."""
     if not 0 <= held_out <= 0.5:
         raise SettingsError(f"held_out is a share between 0 and 0.5, taken twice, not {held_out:g}")
-    random = np.random.default_rng([seed, 1])
+    random = generator(seed, 1)
     train, validation, test = _divide(data.adopted, held_out, random)
     rejected, rejected_validation, rejected_test = _divide(data.rejected, held_out, random)
     catalogue = np.flatnonzero(np.bincount(train.indices, minlength=data.n_items))
@@ -162,7 +168,7 @@ def split_users(data: Interactions, seed: int, held_out: int | None = None, told
         raise DataError(
             f"{data.n_users} users are too few to hold out {max(n_held_out, 1)} for validation and as many for test"
         )
-    random = np.random.default_rng([seed, 2])
+    random = generator(seed, 2)
     order = random.permutation(data.n_users)
     groups = [np.sort(group) for group in np.split(order, [n_held_out, 2 * n_held_out])]
     learning = np.isin(np.arange(data.n_users), groups[2])
@@ -216,9 +222,12 @@ def _where(pairs: csr_array, mask: npt.NDArray[np.bool_]) -> csr_array:
 def _known_users(
     train: Interactions, validation: tuple[dict[str, csr_array], int], test: tuple[dict[str, csr_array], int]
 ) -> tuple[HeldOut, HeldOut]:
-    """Validation lists leave out training items; test lists leave out training and validation items (section 3.2)."""
+    """Validation lists leave out training items; test lists leave out training and validation items (section 3.2).
+
+    Rejected items of validation are left out of test lists in the same way.
+    """
     rows = np.arange(train.n_users)
-    seen = csr_array(train.adopted + validation[0]["targets"])
+    seen = csr_array(train.adopted + validation[0]["targets"] + validation[0]["rejected_targets"])
     first = Audience(train.adopted, train.rejected, train.adopted, rows)
     second = Audience(train.adopted, train.rejected, seen, rows)
     return (

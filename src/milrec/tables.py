@@ -37,7 +37,7 @@ ITEM_NAMES = (
     "artist", "artist_id", "artistid", "track_id", "song_id", "article_id", "book_id", "game",
 )  # fmt: skip
 TITLE_NAMES = ("title", "name", "item_name", "product_name")
-VALUE_NAMES = ("rating", "value", "score", "stars", "plays", "count", "weight", "quantity", "hours")
+VALUE_NAMES = ("rating", "value", "score", "stars", "plays", "count", "weight", "quantity", "qty", "hours")
 _DELIMITERS = (",", "\t", ";", "|")
 
 

@@ -12,7 +12,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from milrec.errors import SettingsError
-from milrec.folders import new_file
+from milrec.folders import check_place, new_file
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 
@@ -33,7 +33,9 @@ class _JsonLines:
         self.file.close()
 
 
-def check_suffix(path: Path) -> None:
+def check_list_file(path: Path) -> None:
+    """Refuse a name that says no known format, or a place that does not exist, before lists are made."""
+    check_place(path)
     if path.suffix not in SUFFIXES:
         raise SettingsError(f"the format of '{path}' is not known by its name; known endings: {', '.join(SUFFIXES)}")
 
@@ -48,7 +50,7 @@ def write_batches(
 
     `report` is told how many users are done.
     """
-    check_suffix(path)
+    check_list_file(path)
     rows = users = 0
     with new_file(path) as draft:
         first = next(batches, None)
