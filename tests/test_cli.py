@@ -161,7 +161,7 @@ def test_excluded_items_are_not_listed(work):
         (["fit", "split", "--out", "m", "--set", "measure=mrr"], "unknown measure 'mrr'; known measures:"),
         (["fit", "split", "--out", "m", "--set", "device=cuda"], "not available"),
         (["evaluate", "model", "data"], "'data' is a data folder; a split folder is needed"),
-        (["recommend", "model"], "say who the list is for"),
+        (["recommend", "model"], "say who the list is for, in one way"),
         (["recommend", "model", "--user", "nobody"], "unknown user 'nobody'"),
         (["recommend", "model", "--adopted", "nothing"], "unknown item 'nothing'"),
         (["recommend", "model", "--all"], "--all needs --out"),
@@ -306,6 +306,25 @@ def test_resuming_what_is_finished_changes_nothing(work):
     before = (work / "model" / "milrec.json").read_text()
     assert "already fitted" in succeeds("fit", "split", "--out", "model", *QUICK, "--resume", cwd=work).stdout
     assert (work / "model" / "milrec.json").read_text() == before
+
+
+def test_an_interrupted_fit_has_kept_its_work_however_rarely_it_writes(work):
+    rarely = ("--set", "epochs=4000", "--set", "patience=0", "--set", "checkpoint_seconds=1000")
+    command = [sys.executable, "-m", "milrec", "fit", "split", "--out", "rare", *rarely]
+    process = subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (work / "rare.partial").exists():
+        time.sleep(0.01)
+    time.sleep(2)  # some steps are made
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate()
+    assert process.returncode == 130
+    assert "go on with" in out and (work / "rare.partial" / "checkpoint.safetensors").exists()
+    shutil.rmtree(work / "rare.partial")
+
+
+def test_resuming_with_other_settings_than_the_finished_model_is_refused(work):
+    wrong = ("fit", "split", "--out", "model", "--resume", "--loss", "square")
+    assert "other data, settings or seed" in refuses(*wrong, cwd=work)
 
 
 def test_a_full_disk_loses_nothing(tmp_path):

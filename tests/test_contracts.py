@@ -55,7 +55,8 @@ def test_a_model_keeps_its_contract(split, tmp_path, model, loss, target_set):
     assert table.equals(recommender.recommend(recommender.user_ids, n=200))
     users = np.searchsorted(loaded.user_ids, table["user"].to_pylist())
     items = np.searchsorted(loaded.item_ids, table["item"].to_pylist())
-    known = (split.train.adopted + split.validation.targets + split.train.rejected).toarray() > 0
+    validation = split.validation.targets + split.validation.rejected_targets
+    known = (split.train.adopted + split.train.rejected + validation).toarray() > 0
     assert not known[users, items].any(), "an adopted or rejected item is listed"
     assert len(table) == (~known).sum(), "an item that could be listed is not"
     assert np.isfinite(table["score"].to_numpy()).all()

@@ -324,4 +324,6 @@ def test_no_pair_is_both_adopted_and_rejected_and_no_row_is_lost_from_the_counts
     assert set(data.rejected.data.tolist()) <= {1.0}
     assert data.n_users + result.counts["users_left_out"] == len(set(users))
     assert data.n_items + result.counts["items_left_out"] == len(set(items))
-    assert result.counts["rows"] - result.counts["duplicates_merged"] == len(set(zip(users, items, strict=True)))
+    said = {(user, item) for user, item, value in zip(users, items, values, strict=True) if not 2 < value < 4}
+    silent = result.counts["rows_neither_adopted_nor_rejected"]
+    assert result.counts["rows"] - silent - result.counts["duplicates_merged"] == len(said)

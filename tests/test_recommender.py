@@ -72,6 +72,7 @@ def test_nothing_that_a_user_has_or_rejected_is_listed(recommender, split):
         known = {
             *items_of(split.train.adopted, user, recommender),
             *items_of(split.validation.targets, user, recommender),
+            *items_of(split.validation.rejected_targets, user, recommender),
             *items_of(split.train.rejected, user, recommender),
         }
         assert listed == set(recommender.item_ids) - known
@@ -159,7 +160,8 @@ def test_a_new_user_with_the_items_of_a_known_one_gets_the_same_list(dae, split)
     for user in dae.user_ids[:25]:
         adopted = items_of(split.train.adopted, user, dae)
         rejected = items_of(split.train.rejected, user, dae)
-        validation = items_of(split.validation.targets, user, dae)
+        kept_back = split.validation.targets + split.validation.rejected_targets
+        validation = items_of(kept_back, user, dae)
         new = dae.recommend_new(adopted, rejected, n=30, exclude=validation)
         assert new.combine_chunks().equals(dae.recommend([user], n=30).drop_columns("user").combine_chunks())
 
@@ -169,7 +171,8 @@ def test_a_new_user_folded_into_a_factorization_gets_much_of_the_list_of_a_known
     for user in mf.user_ids[:15]:
         adopted = items_of(split.train.adopted, user, mf)
         rejected = items_of(split.train.rejected, user, mf)
-        validation = items_of(split.validation.targets, user, mf)
+        kept_back = split.validation.targets + split.validation.rejected_targets
+        validation = items_of(kept_back, user, mf)
         new = mf.recommend_new(adopted, rejected, n=10, exclude=validation)["item"].to_pylist()
         known = mf.recommend([user], n=10)["item"].to_pylist()
         overlaps.append(len({*new} & {*known}) / 10)
@@ -331,3 +334,36 @@ def test_settings_may_be_given_whole(split):
     assert milrec.fit(split, settings, n_factors=5).fitted.model.encoder_bias.shape == (5,)
     with pytest.raises(SettingsError, match="unknown setting 'epoch' for dae with mil; known settings: "):
         milrec.fit(split, epoch=3)
+
+
+def test_lists_that_go_live_hold_nothing_that_a_user_has_or_has_rejected(small_catalogue):
+    split = milrec.split_interactions(small_catalogue, seed=0)
+    recommender = milrec.fit(split, "popularity").leaving_out(small_catalogue)
+    table = recommender.recommend(recommender.user_ids, n=200)
+    users = np.searchsorted(small_catalogue.users["id"].to_pylist(), table["user"].to_pylist())
+    items = np.searchsorted(small_catalogue.items["id"].to_pylist(), table["item"].to_pylist())
+    known = (small_catalogue.adopted + small_catalogue.rejected).toarray() > 0
+    assert not known[users, items].any()
+    in_catalogue = np.isin(small_catalogue.items["id"].to_pylist(), recommender.item_ids)
+    assert len(table) == (~known[:, in_catalogue]).sum()
+
+
+def test_data_of_other_users_and_items_leaves_out_what_both_know():
+    split = milrec.split_interactions(milrec.read({"user": list("aabbcc") * 2, "item": list("xyxyxyzzzwww")}), seed=0)
+    recommender = milrec.fit(split, "popularity")
+    other = milrec.read({"user": ["b", "nobody"], "item": ["w", "nothing"]})
+    before = recommender.recommend(["b"])["item"].to_pylist()
+    assert recommender.leaving_out(other).recommend(["b"])["item"].to_pylist() == [
+        item for item in before if item != "w"
+    ]
+
+
+def test_a_part_that_is_not_known_is_refused(small_catalogue):
+    split = milrec.split_interactions(small_catalogue, seed=0)
+    with pytest.raises(SettingsError, match="known parts: test, validation"):
+        milrec.fit(split, "popularity").evaluate(split, on="train")
+
+
+def test_a_fit_without_a_split_says_how_to_make_one(small_catalogue):
+    with pytest.raises(DataError, match="split_interactions"):
+        milrec.fit(small_catalogue)
