@@ -190,3 +190,19 @@ def test_ticks_are_round_numbers_within_the_axis():
 def test_an_axis_of_equal_values_still_has_a_place_for_them():
     axis = figures.axis("x", [2.0, 2.0])
     assert axis.low < 2.0 < axis.high
+
+
+def test_names_beside_points_do_not_cover_one_another(browser):
+    crowded = [(f"model {number}", "series-1", 20 + number / 50, 0.35 + number / 2000) for number in range(6)]
+    x = figures.axis("share", [0.0, *(point[2] for point in crowded)], percent=True)
+    y = figures.axis("NDCG", [0.18, *(point[3] for point in crowded)])
+    page = browser.new_page(viewport={"width": 480, "height": 300})
+    page.set_content(f"<body style='margin:0'>{figures.points(crowded, x, y, 'crowded')}</body>")
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('text')].filter(t => t.textContent.startsWith('model'))"
+        ".map(t => { const b = t.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3] })"
+    )
+    assert len(boxes) == 6
+    for place, one in enumerate(boxes):
+        assert not any(figures._overlap(tuple(one), tuple(other)) for other in boxes[place + 1 :])
+    page.close()

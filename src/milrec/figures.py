@@ -92,23 +92,40 @@ def lines(series: Sequence[Series], x: Axis, y: Axis, title: str, marks: bool = 
 
 
 def points(labelled: Sequence[tuple[str, str, float, float]], x: Axis, y: Axis, title: str) -> str:
-    """Points (name, colour, x, y), each with its name beside it, kept clear of one another."""
+    """Points (name, colour, x, y), each with its name beside it, kept clear of the other names and points."""
+    places = [(_x(x, a), _y(y, b)) for _, _, a, b in labelled]
+    taken = [(left - 7, top - 7, left + 7, top + 7) for left, top in places]
     parts: list[str] = []
-    taken: list[tuple[float, float]] = []
-    for name, colour, a, b in sorted(labelled, key=lambda point: -point[3]):
-        left, top = _x(x, a), _y(y, b)
-        anchor, shift = ("end", -9) if left > WIDTH * 0.62 else ("start", 9)
-        height = top
-        while any(abs(height - other) < 13 and abs(left - beside) < 170 for other, beside in taken):
-            height += 13
-        taken.append((height, left))
+    for (name, colour, a, b), (left, top) in zip(labelled, places, strict=True):
+        box = _free_box(left, top, 6.9 * len(name), taken)
+        taken.append(box)
         parts.append(
             f'<circle cx="{left:.1f}" cy="{top:.1f}" r="6" fill="var(--{colour})">'
             f"<title>{escape(name)}: {_label(x, a)}, {_label(y, b)}</title></circle>"
-            f'<text x="{left + shift:.1f}" y="{height + 4:.1f}" text-anchor="{anchor}" class="name">'
-            f"{escape(name)}</text>"
+            f'<text x="{(box[0] + box[2]) / 2:.1f}" y="{box[3] - 3:.1f}" text-anchor="middle" '
+            f'style="fill:var(--{colour});font-weight:600">{escape(name)}</text>'
         )
     return _framed(parts, x, y, title)
+
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+def _free_box(left: float, top: float, width: float, taken: Sequence[Box]) -> Box:
+    """Where a name of this width may stand near a point: the first place, from near to far, that is free."""
+    for distance in range(0, 90, 6):
+        for sideways, down in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, 1), (-1, 1), (1, -1), (-1, -1)):
+            middle = left + sideways * (width / 2 + 10 + (distance if not down else 0))
+            height = top + down * (16 + distance)
+            box = (middle - width / 2, height - 7, middle + width / 2, height + 7)
+            inside = box[0] >= _LEFT and box[2] <= WIDTH - 2 and box[1] >= 2 and box[3] <= HEIGHT - _BOTTOM
+            if inside and not any(_overlap(box, other) for other in taken):
+                return box
+    return (left - width / 2, top - 23, left + width / 2, top - 9)
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def stacked_bars(rows: Sequence[tuple[str, Sequence[float]]], segments: Sequence[tuple[str, str]], title: str) -> str:
@@ -167,7 +184,7 @@ def zone(x: Axis, start: float, end: float, colour: str, name: str) -> str:
     return (
         f'<rect x="{left:.1f}" y="{_TOP}" width="{max(right - left, 0):.1f}" height="{HEIGHT - _TOP - _BOTTOM}" '
         f'fill="var(--{colour})" opacity="0.16"><title>{escape(name)}</title></rect>'
-        f'<text x="{(left + right) / 2:.1f}" y="{_TOP + 14}" text-anchor="middle">{escape(name)}</text>'
+        f'<text x="{(left + right) / 2:.1f}" y="{HEIGHT - _BOTTOM - 8}" text-anchor="middle">{escape(name)}</text>'
     )
 
 

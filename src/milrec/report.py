@@ -37,6 +37,7 @@ COLUMNS = (
     Column("recall@50", "Recall@50", "Share of the items to be found in the first 50 (of at most 50)"),
     Column("ndcg@20", "NDCG@20", "The same with more weight for the first places"),
     Column("ndcg@100", "NDCG@100", "The same over the first 100 places"),
+    Column("true_ndcg@20", "True NDCG@20", "How well the first 20 match the simulation's true preferences"),
     Column("novelty_ndcg@100", "Novelty-NDCG@100", "NDCG in which an item counts more the rarer it is"),
     Column("long_share@200", "Long tail, %", "Share of the top 200 that comes from the long tail", digits=1),
     Column("coverage@20", "Coverage@20", "Share of the catalogue that is in somebody's first 20"),
@@ -45,7 +46,6 @@ COLUMNS = (
     Column(
         "rejected_share@20", "Rejected@20", "Share of the first 20 that the user is known to reject", "low", digits=4
     ),
-    Column("true_ndcg@20", "True NDCG@20", "How well the first 20 match the simulation's true preferences"),
 )
 
 
