@@ -197,7 +197,8 @@ def test_names_beside_points_do_not_cover_one_another(browser):
     x = figures.axis("share", [0.0, *(point[2] for point in crowded)], percent=True)
     y = figures.axis("NDCG", [0.18, *(point[3] for point in crowded)])
     page = browser.new_page(viewport={"width": 480, "height": 300})
-    page.set_content(f"<body style='margin:0'>{figures.points(crowded, x, y, 'crowded')}</body>")
+    style = "<style>svg text { font: 12px system-ui, sans-serif }</style>"  # as the page has it
+    page.set_content(f"{style}<body style='margin:0'>{figures.points(crowded, x, y, 'crowded')}</body>")
     boxes = page.evaluate(
         "[...document.querySelectorAll('text')].filter(t => t.textContent.startsWith('model'))"
         ".map(t => { const b = t.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3] })"

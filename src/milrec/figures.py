@@ -97,7 +97,7 @@ def points(labelled: Sequence[tuple[str, str, float, float]], x: Axis, y: Axis, 
     taken = [(left - 7, top - 7, left + 7, top + 7) for left, top in places]
     parts: list[str] = []
     for (name, colour, a, b), (left, top) in zip(labelled, places, strict=True):
-        box = _free_box(left, top, 6.9 * len(name), taken)
+        box = _free_box(left, top, 7.2 * len(name), taken)
         taken.append(box)
         parts.append(
             f'<circle cx="{left:.1f}" cy="{top:.1f}" r="6" fill="var(--{colour})">'
