@@ -97,13 +97,13 @@ def points(labelled: Sequence[tuple[str, str, float, float]], x: Axis, y: Axis, 
     taken = [(left - 7, top - 7, left + 7, top + 7) for left, top in places]
     parts: list[str] = []
     for (name, colour, a, b), (left, top) in zip(labelled, places, strict=True):
-        box = _free_box(left, top, 7.2 * len(name), taken)
+        box = _free_box(left, top, 7.8 * len(name), taken)
         taken.append(box)
         parts.append(
             f'<circle cx="{left:.1f}" cy="{top:.1f}" r="6" fill="var(--{colour})">'
             f"<title>{escape(name)}: {_label(x, a)}, {_label(y, b)}</title></circle>"
             f'<text x="{(box[0] + box[2]) / 2:.1f}" y="{box[3] - 3:.1f}" text-anchor="middle" '
-            f'style="fill:var(--{colour});font-weight:600">{escape(name)}</text>'
+            f'style="fill:var(--{colour})">{escape(name)}</text>'
         )
     return _framed(parts, x, y, title)
 
