@@ -63,5 +63,5 @@ def test_nothing_is_unpickled_anywhere():
 
 def test_a_module_stays_readable_in_one_sitting():
     for path in PACKAGE.glob("*.py"):
-        limit = 520 if path.stem == "cli" else 350  # the command line is one short function per command
+        limit = 480 if path.stem == "cli" else 350  # the command line is one short function per command
         assert len(path.read_text(encoding="utf-8").splitlines()) <= limit, path.name

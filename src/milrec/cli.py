@@ -212,68 +212,10 @@ def fit(
 ) -> None:
     """Fit a model; by default the denoising autoencoder with the missing information loss, stopping early."""
     from milrec.config import parse_assignments
-    from milrec.folders import open_folder, refuse_if_in_the_way
+    from milrec.fitting import FolderFit
     from milrec.presets import settings_for
-    from milrec.show import note
 
-    settings = settings_for(model, loss, parse_assignments(set or []))
-    partial = out.with_name(out.name + ".partial")
-    checkpoint = partial / "checkpoint.safetensors"
-    if resume and out.exists() and not checkpoint.exists():
-        _check_same_fit(out, split, settings, seed)
-        _say(f"'{out}' is already fitted; nothing to resume")
-        return
-    if resume and not checkpoint.exists():
-        note(f"there is no checkpoint in '{partial}'; the fit starts from its beginning")
-    refuse_if_in_the_way(out, "model", force)
-    if checkpoint.exists() and not resume and not force:
-        raise FolderError(
-            f"'{partial}' holds a fit that was broken off; go on with --resume, or start over with --force"
-        )
-    open_folder(split, "split")
-    _fit(split, out, settings, seed, checkpoint, resume, force)
-
-
-def _check_same_fit(out: Path, split_path: Path, settings: Any, seed: int) -> None:
-    """A finished model is only what `--resume` asks for if it was fitted on the same data with the same settings."""
-    from milrec.folders import open_folder
-    from milrec.splitting import Split
-
-    facts = open_folder(out, "model").facts
-    asked = (settings.model_dump(mode="json"), seed, Split.load(split_path).train.fingerprint())
-    if (facts.get("settings"), facts.get("seed"), facts.get("train_fingerprint")) != asked:
-        raise FolderError(f"'{out}' was fitted with other data, settings or seed; choose another place")
-
-
-def _fit(split_path: Path, out: Path, settings: Any, seed: int, checkpoint: Path, resume: bool, force: bool) -> None:
-    import shutil
-
-    from milrec.recommender import fit as fitted
-    from milrec.show import FitDisplay, say
-    from milrec.splitting import Split
-
-    if not resume:
-        checkpoint.unlink(missing_ok=True)
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    divided = Split.load(split_path)
-    try:
-        with FitDisplay() as display:
-            recommender = fitted(divided, settings, seed=seed, checkpoint=checkpoint, report=display.report)
-    except KeyboardInterrupt:
-        if checkpoint.exists():
-            say(f"Interrupted; go on with: milrec fit {split_path} --out {out} --resume (and the same settings)")
-        raise
-    finally:
-        if not checkpoint.exists():
-            shutil.rmtree(checkpoint.parent, ignore_errors=True)
-    recommender.save(out, replace=force)
-    shutil.rmtree(checkpoint.parent, ignore_errors=True)
-    history, facts = recommender.fitted.history, recommender.fitted.facts
-    if history is not None and history.best is not None:
-        assert settings.training is not None
-        stopped = ", stopped early" if history.stopped_early else ""
-        say(f"Best validation {settings.training.measure} {history.best:.4f} at step {history.best_iteration}{stopped}")
-    say(f"Fitted in {facts['fit_seconds']:.1f} s → {out}")
+    FolderFit(split, out, settings_for(model, loss, parse_assignments(set or [])), seed).run(resume, force)
 
 
 @app.command()
@@ -480,12 +422,6 @@ def _ids_in(path: Path | None) -> list[str] | None:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"'{path}' cannot be read ({error})") from None
     return [line for line in lines if line]
-
-
-def _say(text: str) -> None:
-    from milrec.show import say
-
-    say(text)
 
 
 def main() -> None:
