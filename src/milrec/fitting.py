@@ -65,9 +65,7 @@ class FolderFit:
                 )
         except KeyboardInterrupt:
             if self.checkpoint.exists():
-                say(
-                    f"Interrupted; go on with: milrec fit {self.split} --out {self.out} --resume (and the same settings)"
-                )
+                say(f"Interrupted; go on with: milrec fit {self.split} --out {self.out} --resume and the same settings")
             raise
         finally:
             if not self.checkpoint.exists():
