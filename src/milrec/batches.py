@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
 from milrec.config import AutoencoderSettings
 from milrec.interactions import Interactions
-from milrec.losses import Targets
-from milrec.models import corrupted, encoder_inputs
+from milrec.models import encoder_inputs
 from milrec.presets import FitSettings
-from milrec.sampling import draw_partners, draw_targets, n_missing_drawn
+from milrec.rows import Rows
+from milrec.sampling import TargetSet, draw_targets, n_missing_drawn
 
 _BATCHES_AHEAD = 3
 
@@ -30,14 +29,11 @@ _BATCHES_AHEAD = 3
 class Batch:
     """A batch of users, ready for a step."""
 
-    users: Tensor  # (n_batch,) row numbers
-    inputs: Tensor  # (n_batch, n_items) what the encoder sees; empty for matrix factorization
-    targets: Targets
+    inputs: Rows  # what the encoder sees: adopted items; for matrix factorization the user's own number
+    targets: TargetSet
 
 
-def batches(
-    train: Interactions, settings: FitSettings, seed: int, steps: range, device: torch.device
-) -> Iterator[tuple[int, Batch]]:
+def batches(train: Interactions, settings: FitSettings, seed: int, steps: range) -> Iterator[tuple[int, Batch]]:
     """Batches of the given steps, prepared by a second thread."""
     ready: queue.Queue[tuple[int, Batch] | BaseException | None] = queue.Queue(maxsize=_BATCHES_AHEAD)
     ended = threading.Event()
@@ -63,7 +59,7 @@ def batches(
         while (item := ready.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
-            yield item[0], _moved(item[1], device)
+            yield item
     finally:
         ended.set()
         worker.join()
@@ -87,30 +83,24 @@ class _BatchMaker:
         self.batch_size = settings.training.batch_size
         self.per_epoch = -(-train.n_users // self.batch_size)
         model = settings.model
-        self.inputs = (
-            encoder_inputs(train.adopted, model.input_weights) if isinstance(model, AutoencoderSettings) else None
-        )
+        self.input_weights = model.input_weights if isinstance(model, AutoencoderSettings) else None
         self.corruption = model.corruption if isinstance(model, AutoencoderSettings) else 0.0
         factor = settings.target_set.target_factor if settings.target_set else 1.0
         self.n_drawn = n_missing_drawn(train.adopted, factor)
 
-    def batch(self, users: np.ndarray[Any, Any], random: np.random.Generator) -> Batch:
-        adopted = (self.train.adopted[users].toarray() > 0).astype(np.float32)  # (n_batch, n_items)
-        rejected = self.train.rejected[users].toarray()
-        targets = draw_targets(adopted, rejected, self.settings.target_set, self.n_drawn, random)
-        if self.settings.loss is not None and self.settings.loss.needs_pairs and self._draws_pairs():
-            targets = Targets(targets.adopted, targets.rejected, targets.missing, draw_partners(adopted, random))
-        inputs = np.zeros((len(users), 0), dtype=np.float32)
-        if self.inputs is not None:
-            inputs = corrupted(self.inputs[users].toarray(), self.corruption, random)
-        return Batch(torch.from_numpy(users), torch.from_numpy(inputs), targets)
-
-    def _draws_pairs(self) -> bool:
-        return self.settings.target_set is None or self.settings.target_set.target_set in (
-            "per_user",
-            "shared",
-        )
+    def batch(self, users: npt.NDArray[np.int64], random: np.random.Generator) -> Batch:
+        adopted, rejected = Rows.of(self.train.adopted, users), Rows.of(self.train.rejected, users)
+        targets = draw_targets(adopted, rejected, self.train.n_items, self.settings.target_set, self.n_drawn, random)
+        if self.input_weights is None:
+            n = len(users)
+            return Batch(Rows(np.arange(n + 1), users.astype(np.int32), np.ones(n, dtype=np.float32)), targets)
+        return Batch(corrupted(encoder_inputs(adopted, self.input_weights), self.corruption, random), targets)
 
 
-def _moved(batch: Batch, device: torch.device) -> Batch:
-    return Batch(batch.users.to(device), batch.inputs.to(device), batch.targets.to(device))
+def corrupted(inputs: Rows, corruption: float, random: np.random.Generator) -> Rows:
+    """Inputs with each entry hidden with the given probability, the others scaled up so that the mean stays."""
+    if corruption == 0:
+        return inputs
+    seen = random.random(len(inputs.items), dtype=np.float32) >= corruption
+    indptr = np.concatenate([[0], np.cumsum(seen)])[inputs.indptr]
+    return Rows(indptr, inputs.items[seen], inputs.values[seen] / np.float32(1 - corruption))

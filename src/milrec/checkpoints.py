@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from milrec.adam import Adam
 from milrec.errors import FitError
 from milrec.folders import new_file
 from milrec.interactions import Interactions
@@ -45,7 +46,7 @@ class History:
 class FitState:
     """Everything that changes during a fit; one safetensors file holds all of it."""
 
-    def __init__(self, model: Factors, optimiser: torch.optim.Adam, fingerprint: str) -> None:
+    def __init__(self, model: Factors, optimiser: Adam, fingerprint: str) -> None:
         self.model, self.optimiser, self.fingerprint = model, optimiser, fingerprint
         self.iteration = 0
         self.history = History()
@@ -67,8 +68,8 @@ class FitState:
         tensors: dict[str, Tensor] = {}
         for name, value in self.model.named_parameters():
             tensors[f"weight.{name}"] = value.detach().cpu()
-            for moment in ("exp_avg", "exp_avg_sq"):
-                tensors[f"{moment}.{name}"] = self.optimiser.state[value][moment].cpu()
+            for kind, parts in self.optimiser.parts().items():
+                tensors[f"{kind}.{name}"] = parts[name].cpu()
         tensors |= {f"best.{name}": value.cpu() for name, value in self.best.items()}
         state = {
             "fingerprint": self.fingerprint,
@@ -101,17 +102,17 @@ class FitState:
         self._take(tensors, path)
 
     def _take(self, tensors: dict[str, Tensor], path: Path) -> None:
+        self.optimiser.step = self.iteration
         with torch.no_grad():
             for name, value in self.model.named_parameters():
-                parts = [tensors.get(f"{kind}.{name}") for kind in ("weight", "exp_avg", "exp_avg_sq")]
-                if any(part is None or part.shape != value.shape for part in parts):
-                    raise FitError(
-                        f"checkpoint '{path}' does not fit the model: '{name}' is missing or of another shape"
-                    )
-                weight, first, second = (part.to(value.device) for part in parts if part is not None)
-                value.copy_(weight)
-                moments = {"exp_avg": first, "exp_avg_sq": second}
-                self.optimiser.state[value] = {"step": torch.tensor(float(self.iteration)), **moments}
+                kinds = {"weight": value.data, **{kind: parts[name] for kind, parts in self.optimiser.parts().items()}}
+                for kind, own in kinds.items():
+                    saved = tensors.get(f"{kind}.{name}")
+                    if saved is None or saved.shape != own.shape or saved.dtype != own.dtype:
+                        raise FitError(
+                            f"checkpoint '{path}' does not fit the model: '{name}' is missing or of another shape"
+                        )
+                    own.copy_(saved)
                 if f"best.{name}" in tensors:
                     self.best[name] = tensors[f"best.{name}"].to(value.device)
 

@@ -87,6 +87,9 @@ class TrainingSettings(Settings):
     validate_every: int | None = Field(None, ge=1, description="steps; unset: an epoch, but at least 50 steps")
     patience: int = Field(8, ge=0, description="validations without improvement before stopping; 0: never stop early")
     checkpoint_seconds: float = Field(30, ge=0, description="at most this much work is lost when a fit is killed")
+    engine: Literal["fast", "readable"] | None = Field(
+        None, description="compiled kernels, or dense rows and autograd; unset: fast on the CPU, readable on a GPU"
+    )
     device: str = Field("cpu", description="cpu, cuda, or auto for a GPU where there is one")
     threads: int | None = Field(None, ge=1, description="CPU threads; unset: as many as the machine has")
 

@@ -6,13 +6,14 @@ Lists of 200 items are made for every user with targets, and everything is read 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
+from scipy.sparse import csr_array
 
 from milrec import metrics, tail
 from milrec.config import LIST_LENGTH
@@ -21,8 +22,8 @@ from milrec.interactions import Interactions, Truth
 from milrec.models import Model, Popularity
 from milrec.presets import FitSettings
 from milrec.sampling import n_missing_drawn
-from milrec.scoring import logit_blocks, masked, top_items
-from milrec.splitting import HeldOut
+from milrec.scoring import ROWS, Lists, leave_out, lists_for
+from milrec.splitting import Audience, HeldOut
 
 CUTOFFS = {"recall": (1, 5, 10, 20, 50, 100), "ndcg": (10, 20, 100), "novelty_ndcg": (20, 100)}
 SHORT_LIST = 20
@@ -72,21 +73,16 @@ def evaluate(
     audience = held_out.audience.part(users)
     targets, rejected_targets = held_out.targets[users], held_out.rejected_targets[users]
     popularity = train.popularity()
-    tally = _Tally(popularity, has_preferences=_has_preferences(model, settings))
+    tally = _Tally(popularity, _decoder(model, settings))
     truth = train.truth if audience.rows is not None else None
-    n_drawn = _n_drawn(settings, train)
-    for block, logits in logit_blocks(model, settings, audience, n_drawn):
-        part = audience.part(block)
-        scores = masked(logits, part)
-        lists = top_items(scores, LIST_LENGTH)
-        tally.add_lists(lists, metrics.find_hits(lists, _rows(targets[block])))
-        tally.add_rejected(lists, _rows(rejected_targets[block]))
-        if not isinstance(model, Popularity) and tally.has_preferences:
-            tally.add_preferences(model.preference(torch.from_numpy(logits)).numpy())
-        if truth is not None and part.rows is not None:
-            tally.add_truth(lists, truth, part.rows, np.isneginf(scores))
+    look = tally.add_preferences if tally.decoder is not None else None
+    for lists in lists_for(model, settings, audience, _n_drawn(settings, train), LIST_LENGTH, look=look):
+        tally.add_lists(lists.items, _hits(lists, targets))
+        tally.add_rejected(lists, rejected_targets)
+        if truth is not None:
+            tally.add_truth(lists, truth, audience)
         if report is not None:
-            report(block.stop, len(users))
+            report(lists.users.stop, len(users))
     return tally.result(len(users), held_out.dropped_targets)
 
 
@@ -102,9 +98,8 @@ def validation_measure(
 
     def measured(model: Model) -> float:
         values = []
-        for block, logits in logit_blocks(model, settings, audience, n_drawn):
-            lists = top_items(masked(logits, audience.part(block)), cutoff)
-            values.append(_ranking(measure, metrics.find_hits(lists, _rows(targets[block])), novelty, cutoff))
+        for lists in lists_for(model, settings, audience, n_drawn, cutoff):
+            values.append(_ranking(measure, _hits(lists, targets), novelty, cutoff))
         return float(np.nanmean(np.concatenate(values)))
 
     return measured
@@ -113,14 +108,15 @@ def validation_measure(
 class _Tally:
     """Sums over blocks of users."""
 
-    def __init__(self, popularity: npt.NDArray[np.int64], has_preferences: bool) -> None:
-        self.popularity, self.has_preferences = popularity, has_preferences
+    def __init__(self, popularity: npt.NDArray[np.int64], decoder: str | None) -> None:
+        self.popularity, self.decoder = popularity, decoder  # no decoder: the model has no preferences
         self.novelty = metrics.novelties(popularity)
         self.tail_intervals = tail.tail_intervals(popularity)
         self.per_user: dict[str, list[npt.NDArray[np.float64]]] = {}
         self.exposure = {n: np.zeros(len(popularity), dtype=np.int64) for n in (SHORT_LIST, LIST_LENGTH)}
         self.by_rank = np.zeros((3, min(LIST_LENGTH, len(popularity))), dtype=np.int64)
-        self.preferences = np.zeros(len(tail.PREFERENCE_THRESHOLDS) - 1)
+        self.preferences = np.zeros(len(tail.PREFERENCE_THRESHOLDS) - 1, dtype=np.int64)
+        self._lock = threading.Lock()
 
     def add_lists(self, lists: npt.NDArray[np.int64], hits: metrics.Hits) -> None:
         for measure, cutoffs in CUTOFFS.items():
@@ -136,34 +132,35 @@ class _Tally:
             self._note(f"{interval.name.lower()}_share@{LIST_LENGTH}", shares[:, interval])
         self.by_rank += tail.interval_counts(lists, self.tail_intervals)
 
-    def add_rejected(self, lists: npt.NDArray[np.int64], rejected: list[npt.NDArray[np.int64]]) -> None:
+    def add_rejected(self, lists: Lists, rejected: csr_array) -> None:
         """Share of the short list that the user is known, from kept-back data, to reject; only where there is any."""
-        hits = metrics.find_hits(lists[:, :SHORT_LIST], rejected)
+        hits = _hits(replace(lists, items=lists.items[:, :SHORT_LIST]), rejected)
         length = np.maximum((hits.top_items >= 0).sum(axis=1), 1)
-        self._note(
-            f"rejected_share@{SHORT_LIST}",
-            np.where(hits.n_targets > 0, hits.found.sum(axis=1) / length, np.nan),
-        )
+        share = np.where(hits.n_targets > 0, hits.found.sum(axis=1) / length, np.nan)
+        self._note(f"rejected_share@{SHORT_LIST}", share)
 
-    def add_preferences(self, preference: npt.NDArray[np.float32]) -> None:
-        self.preferences += tail.preference_shares(preference).sum(axis=0)
+    def add_preferences(self, block: slice, logits: npt.NDArray[np.float32]) -> None:
+        counts = tail.preference_counts(logits, linear=self.decoder == "linear")
+        with self._lock:  # several threads look at blocks
+            self.preferences += counts
 
-    def add_truth(
-        self,
-        lists: npt.NDArray[np.int64],
-        truth: Truth,
-        rows: npt.NDArray[np.int64],
-        hidden: npt.NDArray[np.bool_],
-    ) -> None:
+    def add_truth(self, lists: Lists, truth: Truth, audience: Audience) -> None:
         """How well lists match the true preferences of a simulation, for items that could be listed."""
-        true = np.where(hidden, 0.0, truth.preference(rows))  # (n_users, n_items)
-        listed = np.where(lists >= 0, np.take_along_axis(true, np.maximum(lists, 0), axis=1), 0.0)
-        n = lists.shape[1]
-        ideal = -np.sort(np.partition(-true, n - 1, axis=1)[:, :n], axis=1)
-        for cutoff in (20, 100):
-            self._note(f"true_ndcg@{cutoff}", metrics.graded_ndcg(listed, ideal, cutoff))
-        length = np.maximum((lists[:, :SHORT_LIST] >= 0).sum(axis=1), 1)
-        self._note(f"true_preference@{SHORT_LIST}", listed[:, :SHORT_LIST].sum(axis=1) / length)
+        assert audience.rows is not None
+        for start in range(lists.users.start, lists.users.stop, ROWS):
+            block = slice(start, min(start + ROWS, lists.users.stop))
+            true = truth.preference(audience.rows[block])  # (n_users, n_items)
+            hidden = np.zeros(true.shape, dtype=np.float32)
+            leave_out(hidden, audience, block)
+            true[np.isneginf(hidden)] = 0.0
+            items = lists.items[start - lists.users.start : block.stop - lists.users.start]
+            listed = np.where(items >= 0, np.take_along_axis(true, np.maximum(items, 0), axis=1), 0.0)
+            n = items.shape[1]
+            ideal = -np.sort(np.partition(-true, n - 1, axis=1)[:, :n], axis=1)
+            for cutoff in (20, 100):
+                self._note(f"true_ndcg@{cutoff}", metrics.graded_ndcg(listed, ideal, cutoff))
+            length = np.maximum((items[:, :SHORT_LIST] >= 0).sum(axis=1), 1)
+            self._note(f"true_preference@{SHORT_LIST}", listed[:, :SHORT_LIST].sum(axis=1) / length)
 
     def result(self, n_users: int, dropped_targets: int) -> Evaluation:
         per_user = {name: np.concatenate(values) for name, values in self.per_user.items()}
@@ -175,7 +172,8 @@ class _Tally:
             measures[f"coverage@{n}"] = float((exposure > 0).mean())
             measures[f"exposure_gini@{n}"] = tail.gini(exposure)
         names = [interval.name.lower() for interval in tail.TailInterval]
-        distribution = (100 * self.preferences / n_users).tolist() if self.has_preferences else None
+        cells = n_users * len(self.popularity)
+        distribution = None if self.decoder is None else (100 * self.preferences / cells).tolist()
         places = np.maximum(self.by_rank.sum(axis=0), 1)
         return Evaluation(
             measures=measures,
@@ -213,13 +211,17 @@ def _n_drawn(settings: FitSettings, train: Interactions) -> int:
     return n_missing_drawn(train.adopted, settings.target_set.target_factor if settings.target_set else 1.0)
 
 
-def _has_preferences(model: Model, settings: FitSettings) -> bool:
-    """Probabilities over a catalogue and counts of adopters are no preferences (section 4.2 of the paper)."""
-    return not isinstance(model, Popularity) and settings.loss is not None and settings.loss.loss != "multinomial"
+def _decoder(model: Model, settings: FitSettings) -> str | None:
+    """What makes logits preferences; probabilities over a catalogue and counts of adopters are none (section 4.2)."""
+    if isinstance(model, Popularity) or settings.loss is None or settings.loss.loss == "multinomial":
+        return None
+    return model.settings.decoder
 
 
-def _rows(pairs: Any) -> list[npt.NDArray[np.int64]]:
-    return [items.astype(np.int64) for items in np.split(pairs.indices, pairs.indptr[1:-1])]
+def _hits(lists: Lists, targets: csr_array) -> metrics.Hits:
+    indptr = targets.indptr[lists.users.start : lists.users.stop + 1].astype(np.int64)
+    items = targets.indices[indptr[0] : indptr[-1]].astype(np.int64)
+    return metrics.hits_of(lists.items, indptr - indptr[0], items)
 
 
 def _number(value: float) -> float | None:

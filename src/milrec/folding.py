@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from milrec.losses import Targets
 from milrec.models import MatrixFactorization, activated
 from milrec.presets import FitSettings
-from milrec.sampling import draw_targets
+from milrec.rows import Rows
+from milrec.sampling import dense_targets, draw_targets
 
 _STEPS = 150
 _LEARNING_RATE = 0.1
 
 
 def fold_in(
-    model: MatrixFactorization, settings: FitSettings, adopted: csr_array, rejected: csr_array, n_drawn: int
+    model: MatrixFactorization, settings: FitSettings, adopted: Rows, rejected: Rows, n_drawn: int
 ) -> Tensor:
     """Latents of new users, one row for each."""
     with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
         return _minimised(
-            model, settings, _expected_targets(settings, adopted, rejected, n_drawn).to(model.decoder_bias.device)
+            model, settings, _expected_targets(model, settings, adopted, rejected, n_drawn)
         )
 
 
@@ -57,10 +57,13 @@ def _latent(model: MatrixFactorization, row: Tensor) -> Tensor:
     return activated(row + model.encoder_bias.detach(), model.settings.encoder)
 
 
-def _expected_targets(settings: FitSettings, adopted: csr_array, rejected: csr_array, n_drawn: int) -> Targets:
+def _expected_targets(
+    model: MatrixFactorization, settings: FitSettings, adopted: Rows, rejected: Rows, n_drawn: int
+) -> Targets:
     target_set = settings.target_set
     if target_set is not None and target_set.target_set != "all":
         target_set = target_set.model_copy(update={"target_set": "expectation"})
-    dense = (adopted.toarray() > 0).astype(np.float32)
+    n_items = len(model.decoder_bias)
     nothing_is_drawn = np.random.default_rng(0)
-    return draw_targets(dense, rejected.toarray().astype(np.float32), target_set, n_drawn, nothing_is_drawn)
+    targets = draw_targets(adopted, rejected, n_items, target_set, n_drawn, nothing_is_drawn)
+    return dense_targets(targets, n_items, pairs=False).to(model.decoder_bias.device)

@@ -1,4 +1,4 @@
-"""Ranking measures, one value per user (NumPy only).
+"""Ranking measures, one value per user (NumPy, and one compiled loop).
 
 `Hits` says where in a user's list the items to be found stand; every measure is a function of it. A user without
 targets has no value: NaN.
@@ -13,30 +13,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from milrec.compiled_lists import found_in_lists
+
 Floats = npt.NDArray[np.float64]
+_BOOTSTRAP_CELLS = 4_000_000  # users × samples that are drawn at once
 
 
 @dataclass(frozen=True)
 class Hits:
-    """Lists beside what was to be found: `targets` holds one sequence of items per user."""
+    """Lists beside what was to be found."""
 
     top_items: npt.NDArray[np.int64]  # (n_users, n) best first, -1 where a list is shorter
     found: npt.NDArray[np.bool_]  # (n_users, n)
-    targets: list[npt.NDArray[np.int64]]
+    indptr: npt.NDArray[np.int64]  # (n_users + 1,) where each user's targets are
+    targets: npt.NDArray[np.int64]  # the items to be found, user by user
 
     @property
     def n_targets(self) -> npt.NDArray[np.int64]:
-        return np.array([len(items) for items in self.targets], dtype=np.int64)
+        return np.diff(self.indptr)
 
 
 def find_hits(top_items: npt.ArrayLike, targets: Sequence[npt.ArrayLike]) -> Hits:
     """Mark the places of each list that hold one of the user's targets."""
     lists = np.asarray(top_items, dtype=np.int64)
     wanted = [np.asarray(items, dtype=np.int64) for items in targets]
-    width = 1 + max([int(lists.max(initial=0)), *(int(items.max(initial=0)) for items in wanted)])
-    cells = np.concatenate([user * width + items for user, items in enumerate(wanted)] or [np.zeros(0, np.int64)])
-    listed = np.arange(len(lists))[:, None] * width + lists
-    return Hits(lists, (lists >= 0) & np.isin(listed, cells), wanted)
+    indptr = np.concatenate([[0], np.cumsum([len(items) for items in wanted])]).astype(np.int64)
+    return hits_of(lists, indptr, np.concatenate([np.zeros(0, np.int64), *wanted]))
+
+
+def hits_of(lists: npt.NDArray[np.int64], indptr: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> Hits:
+    """The same, with all targets in one array."""
+    width = 1 + max(int(lists.max(initial=0)), int(targets.max(initial=0)))
+    return Hits(lists, found_in_lists(lists, indptr, targets, width), indptr, targets)
 
 
 def recall(hits: Hits, cutoff: int) -> Floats:
@@ -67,7 +75,7 @@ def novelty_ndcg(hits: Hits, novelty: Floats, cutoff: int, ideal: str = "sorted"
     shown = hits.top_items[:, :cutoff]
     weights = np.where(hits.found[:, :cutoff], novelty[shown], 0.0)
     gained = weights @ discount[: shown.shape[1]]
-    return _ratio(gained, np.array([_ideal_novelty(novelty[items], discount, ideal) for items in hits.targets]))
+    return _ratio(gained, _ideal_novelty(hits, novelty, discount, ideal))
 
 
 def novelties(popularity: npt.NDArray[np.integer[Any]]) -> Floats:
@@ -94,12 +102,15 @@ def bootstrap_interval(
 ) -> npt.NDArray[np.float64]:
     """Percentile interval of each column's mean over users, NaN left out: (2, n_measures)."""
     defined = ~np.isnan(values)
-    filled = np.where(defined, values, 0.0)
+    filled, counted = np.where(defined, values, 0.0), defined.astype(np.float64)
     n_users = len(values)
     means = np.full((n_samples, values.shape[1]), np.nan)
-    for sample in range(n_samples if n_users else 0):
-        weight = np.bincount(random.integers(n_users, size=n_users), minlength=n_users).astype(np.float64)
-        means[sample] = _ratio(weight @ filled, weight @ defined)
+    at_once = max(1, min(n_samples, _BOOTSTRAP_CELLS // max(n_users, 1)))
+    for first in range(0, n_samples if n_users else 0, at_once):
+        samples = range(first, min(first + at_once, n_samples))
+        drawn = [np.bincount(random.integers(n_users, size=n_users), minlength=n_users) for _ in samples]
+        weight = np.stack(drawn).astype(np.float64)  # (n_samples, n_users)
+        means[first : samples.stop] = _ratio(weight @ filled, weight @ counted)
     tail = (1 - level) / 2
     if not n_users:
         return np.full((2, values.shape[1]), np.nan)
@@ -108,13 +119,16 @@ def bootstrap_interval(
     return np.where(np.isnan(means).all(axis=0), np.nan, interval)
 
 
-def _ideal_novelty(own: Floats, discount: Floats, ideal: str) -> float:
-    length = min(len(own), len(discount))
-    if length == 0:
-        return 0.0
+def _ideal_novelty(hits: Hits, novelty: Floats, discount: Floats, ideal: str) -> Floats:
+    """The discounted novelty of each user's ideal list."""
+    users = np.repeat(np.arange(len(hits.n_targets)), hits.n_targets)
+    own = novelty[hits.targets]
+    order = np.lexsort((-own, users))  # most novel first, user by user
+    own, place = own[order], np.arange(len(users)) - hits.indptr[users]
     if ideal == "maximum":
-        return float(own.max() * discount[:length].sum())
-    return float(np.sort(own)[::-1][:length] @ discount[:length])
+        own = own[hits.indptr[users]]
+    gain = np.where(place < len(discount), own * discount[np.minimum(place, len(discount) - 1)], 0.0)
+    return np.bincount(users, weights=gain, minlength=len(hits.n_targets))
 
 
 def _ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> Floats:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from milrec.config import AutoencoderSettings, FactorizationSettings, ModelSettings
+from milrec.rows import Rows
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda values: values,
@@ -33,12 +33,18 @@ _INPUT_WEIGHTS: dict[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
 class _Factors(nn.Module):
     """What both factor models share: a row of W for each input, and the decoder logits = W'·h + b' (equation 13)."""
 
+    settings: AutoencoderSettings | FactorizationSettings
+
     def __init__(self, n_factors: int, n_inputs: int, n_items: int) -> None:
         super().__init__()
         self.encoder_weight = nn.Parameter(torch.zeros(n_inputs, n_factors))
         self.encoder_bias = nn.Parameter(torch.zeros(n_factors))
         self.decoder_weight = nn.Parameter(torch.zeros(n_items, n_factors))
         self.decoder_bias = nn.Parameter(torch.zeros(n_items))
+
+    def latent(self, product: Tensor) -> Tensor:
+        """h from W·v, for whoever has that product already."""
+        return activated(product + self.encoder_bias, self.settings.encoder)  # (n_users, n_factors)
 
     def decode(self, latent: Tensor) -> Tensor:
         return latent @ self.decoder_weight.T + self.decoder_bias  # (n_users, n_items)
@@ -52,8 +58,7 @@ class DenoisingAutoencoder(_Factors):
         self.settings = settings
 
     def encode(self, inputs: Tensor) -> Tensor:
-        latent = inputs @ self.encoder_weight + self.encoder_bias  # (n_users, n_factors)
-        return activated(latent, self.settings.encoder)
+        return self.latent(inputs @ self.encoder_weight)
 
     def preference(self, logits: Tensor) -> Tensor:
         return activated(logits, self.settings.decoder)
@@ -67,8 +72,7 @@ class MatrixFactorization(_Factors):
         self.settings = settings
 
     def encode(self, users: Tensor) -> Tensor:
-        latent = self.encoder_weight[users] + self.encoder_bias  # (n_users, n_factors)
-        return activated(latent, self.settings.encoder)
+        return self.latent(self.encoder_weight[users])
 
     def preference(self, logits: Tensor) -> Tensor:
         return activated(logits, self.settings.decoder)
@@ -106,36 +110,11 @@ def initialise(model: Factors, seed: int) -> None:
             nn.init.trunc_normal_(bias, std=1e-3, a=-2e-3, b=2e-3, generator=generator)
 
 
-def encoder_inputs(adopted: csr_array, input_weights: str) -> csr_array:
+def encoder_inputs(adopted: Rows, input_weights: str) -> Rows:
     """What the encoder sees of users: 1, r_ui or log(1 + r_ui) for each adopted item, every row of length 1."""
-    values = _INPUT_WEIGHTS[input_weights](adopted.data)
-    counts = np.diff(adopted.indptr)
-    squares = np.bincount(
-        np.repeat(np.arange(len(counts)), counts),
-        weights=values.astype(np.float64) ** 2,
-        minlength=len(counts),
-    )
-    length = np.repeat(np.sqrt(squares), counts)
-    return csr_array(((values / length).astype(np.float32), adopted.indices, adopted.indptr), shape=adopted.shape)
-
-
-def corrupted(
-    inputs: npt.NDArray[np.float32], corruption: float, random: np.random.Generator
-) -> npt.NDArray[np.float32]:
-    """Inputs with each entry hidden with the given probability, the others scaled up so that the mean stays."""
-    if corruption == 0:
-        return inputs
-    seen = random.random(inputs.shape, dtype=np.float32) >= corruption
-    return np.where(seen, inputs / np.float32(1 - corruption), np.float32(0))
-
-
-def weight_decay(model: Factors, strength: float, form: str) -> Tensor:
-    """λ(‖W‖² + ‖W'‖²) (equation 9), or λ/D·(‖W‖²/rows + ‖W'‖²/rows) (equation 14)."""
-    encoder, decoder = model.encoder_weight, model.decoder_weight
-    if form == "plain":
-        return strength * (encoder.square().sum() + decoder.square().sum())
-    per_row = encoder.square().sum() / len(encoder) + decoder.square().sum() / len(decoder)
-    return strength / model.settings.n_factors * per_row
+    values = _INPUT_WEIGHTS[input_weights](adopted.values).astype(np.float64)
+    length = np.sqrt(np.bincount(adopted.users, weights=values**2, minlength=adopted.n_rows))
+    return Rows(adopted.indptr, adopted.items, (values / length[adopted.users]).astype(np.float32))
 
 
 def build_model(settings: ModelSettings, n_users: int, n_items: int) -> Model:

@@ -23,7 +23,7 @@ from milrec.interactions import Interactions, numbers_of, pair_users, pairs_matr
 from milrec.models import Popularity, build_model
 from milrec.presets import FitSettings, settings_for
 from milrec.sampling import n_missing_drawn
-from milrec.scoring import logit_blocks, masked, top_items
+from milrec.scoring import lists_for, top_items
 from milrec.splitting import Audience, Part, Split
 from milrec.training import Report
 from milrec.training import fit as fit_factors
@@ -217,16 +217,15 @@ class Recommender:
         allowed: npt.NDArray[np.bool_] | None,
     ) -> Iterator[pa.RecordBatch]:
         length = _length(n)
-        for block, logits in logit_blocks(self.fitted.model, self.fitted.settings, audience, self._n_drawn):
-            lists = top_items(masked(logits, audience.part(block), allowed), length)  # (n_users, n)
-            users, places = np.nonzero(lists >= 0)
-            items = lists[users, places]
+        for lists in lists_for(self.fitted.model, self.fitted.settings, audience, self._n_drawn, length, allowed):
+            users, places = np.nonzero(lists.items >= 0)
+            items = lists.items[users, places]
             columns: dict[str, Any] = {}
             if rows is not None:
-                columns["user"] = self.fitted.train.users["id"].take(pa.array(rows[block][users])).combine_chunks()
+                columns["user"] = self.fitted.train.users["id"].take(pa.array(rows[lists.users][users])).combine_chunks()
             columns["rank"] = pa.array((places + 1).astype(np.int32))
             columns |= self._described(items)
-            columns["score"] = pa.array(logits[users, items].astype(np.float32))
+            columns["score"] = pa.array(lists.scores[users, places])
             columns["popularity"] = pa.array(self._popularity[items].astype(np.int32))
             columns["tail"] = pa.array(_TAIL_NAMES).take(pa.array(self._intervals[items]))
             yield pa.RecordBatch.from_pydict(columns, schema=self._schema(users=rows is not None))

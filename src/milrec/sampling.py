@@ -1,20 +1,38 @@
 """Target sets: which missing items of a batch of users enter the loss, and with which weight.
 
 The number of missing items is the same for every user: target_factor × median(|I_u|) (section 3.3 of the paper). All
-three draws below have the same expected loss; `expected` is that expectation itself (decision D9).
+three draws below have the same expected loss; `expectation` is that expectation itself (decision D9). A target set is
+kept sparse; `dense_targets` spells it out, users × items, for the readable path.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 
+from milrec.compiled_losses import partner_places
+from milrec.compiled_rows import draw_missing, merged_items
 from milrec.config import TargetSettings
 from milrec.losses import Targets
+from milrec.rows import Rows
 
-Dense = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class TargetSet:
+    """What is known of a batch of users, and the weights of what is missing."""
+
+    adopted: Rows
+    rejected: Rows
+    items: npt.NDArray[np.int32] | None  # items that count where they are missing; None: all of them
+    weight: Floats  # (n_users,) of a missing item among them
+    exceptions: Rows  # missing items with a weight of their own
+    pair_keys: npt.NDArray[np.uint32]  # (n_users,) what decides which adopted item each missing item is paired with
 
 
 def n_missing_drawn(adopted: csr_array, target_factor: float) -> int:
@@ -23,63 +41,66 @@ def n_missing_drawn(adopted: csr_array, target_factor: float) -> int:
 
 
 def draw_targets(
-    adopted: Dense,
-    rejected: Dense,
+    adopted: Rows,
+    rejected: Rows,
+    n_items: int,
     settings: TargetSettings | None,
     n_drawn: int,
     random: np.random.Generator,
-) -> Targets:
+) -> TargetSet:
     """The target set of a batch; without settings (the multinomial loss) no missing item is named."""
-    known = (adopted + rejected) > 0  # (n_users, n_items)
+    n_users = len(adopted.indptr) - 1
+    n_missing = n_items - adopted.counts - rejected.counts  # (n_users,)
+    chance = (np.minimum(n_drawn, n_missing) / np.maximum(n_missing, 1)).astype(np.float32)
+    items, weight, exceptions = None, np.zeros(n_users, dtype=np.float32), Rows.none(n_users)
     if settings is None:
-        missing = np.zeros_like(adopted)
+        pass
     elif settings.target_set == "per_user":
-        missing = draw_per_user(known, n_drawn, random)
+        weight, exceptions = _drawn_per_user(adopted, rejected, n_items, n_drawn, random)
     elif settings.target_set == "shared":
-        missing = draw_shared(known, n_drawn, random)
+        n_shared = min(n_drawn, n_items)
+        items = np.sort(random.choice(n_items, n_shared, replace=False, shuffle=False)).astype(np.int32)
+        weight = chance * np.float32(n_items / n_shared)  # makes up for the known items that fall out of the draw
     elif settings.target_set == "expectation":
-        missing = expected(known, n_drawn)
+        weight = chance
     else:
-        missing = (~known).astype(np.float32)
-    return Targets(torch.from_numpy(adopted), torch.from_numpy(rejected), torch.from_numpy(missing))
+        weight = np.ones(n_users, dtype=np.float32)
+    keys = random.integers(2**32, size=n_users, dtype=np.uint32)
+    return TargetSet(adopted, rejected, items, weight, exceptions, keys)
 
 
-def draw_per_user(known: npt.NDArray[np.bool_], n_drawn: int, random: np.random.Generator) -> Dense:
-    """For each user `n_drawn` missing items, without replacement, all sets equally likely: the paper's draw."""
-    keys = random.random(known.shape, dtype=np.float32)
-    keys[known] = 2.0  # behind every missing item
-    if n_drawn >= known.shape[1]:
-        return (~known).astype(np.float32)
-    first = np.argpartition(keys, n_drawn - 1, axis=1)[:, :n_drawn]  # (n_users, n_drawn)
-    chosen = np.zeros(known.shape, dtype=bool)
-    np.put_along_axis(chosen, first, True, axis=1)
-    return (chosen & ~known).astype(np.float32)
+def _drawn_per_user(
+    adopted: Rows, rejected: Rows, n_items: int, n_drawn: int, random: np.random.Generator
+) -> tuple[Floats, Rows]:
+    """For each user `n_drawn` missing items, without replacement, all sets equally likely: the paper's draw.
+
+    Where that is more than half of them, all have weight 1 and those that are not drawn are the exceptions.
+    """
+    known_indptr, known = merged_items(adopted.indptr, adopted.items, rejected.indptr, rejected.items)
+    marks = np.zeros(n_items, dtype=np.int8)
+    indptr, items, drawn = draw_missing(random, known_indptr, known, n_items, n_drawn, marks)
+    values = np.repeat(drawn, np.diff(indptr)).astype(np.float32)
+    return (~drawn).astype(np.float32), Rows(indptr, items, values)
 
 
-def draw_shared(known: npt.NDArray[np.bool_], n_drawn: int, random: np.random.Generator) -> Dense:
-    """One draw from the catalogue for the whole batch; weights make up for the known items that fall out of it."""
-    n_items = known.shape[1]
-    n_shared = min(n_drawn, n_items)
-    items = random.permutation(n_items)[:n_shared]
-    weight = expected(known, n_drawn) * (n_items / n_shared)  # (n_users, n_items)
-    drawn: Dense = np.zeros_like(weight)
-    drawn[:, items] = weight[:, items]
-    return drawn
+def dense_targets(targets: TargetSet, n_items: int, pairs: bool) -> Targets:
+    """The same, users × items; with the partners of all items where a loss needs pairs."""
+    adopted = (targets.adopted.dense(n_items) > 0).astype(np.float32)  # (n_users, n_items)
+    rejected = (targets.rejected.dense(n_items) > 0).astype(np.float32)
+    counts = np.zeros(n_items, dtype=np.float32)
+    counts[slice(None) if targets.items is None else targets.items] = 1
+    missing = targets.weight[:, None] * counts
+    missing[targets.exceptions.users, targets.exceptions.items] = targets.exceptions.values
+    missing[(adopted + rejected) > 0] = 0
+    partner = torch.from_numpy(_partners(targets, n_items)) if pairs else None
+    return Targets(torch.from_numpy(adopted), torch.from_numpy(rejected), torch.from_numpy(missing), partner)
 
 
-def expected(known: npt.NDArray[np.bool_], n_drawn: int) -> Dense:
-    """Every missing item, weighted by its chance to be drawn: the loss without the noise of the draw."""
-    n_missing = (~known).sum(axis=1, keepdims=True)  # (n_users, 1)
-    chance = np.minimum(n_drawn, n_missing) / np.maximum(n_missing, 1)
-    weights: Dense = np.where(known, 0.0, chance).astype(np.float32)
-    return weights
-
-
-def draw_partners(adopted: Dense, random: np.random.Generator) -> torch.Tensor:
-    """For each user and each item one of the user's adopted items, all equally likely: the pairs P_u of equation 5."""
-    counts = (adopted > 0).sum(axis=1)
-    own = np.argsort(adopted <= 0, axis=1, kind="stable")[
-        :, : max(int(counts.max(initial=0)), 1)
-    ]  # adopted items first
-    place = (random.random(adopted.shape) * np.maximum(counts, 1)[:, None]).astype(np.int64)  # (n_users, n_items)
-    return torch.from_numpy(np.take_along_axis(own, place, axis=1))
+def _partners(targets: TargetSet, n_items: int) -> npt.NDArray[np.int64]:
+    """For each user and item one of the user's adopted items, all equally likely: the pairs P_u of equation 5."""
+    partners = np.zeros((len(targets.weight), n_items), dtype=np.int64)
+    for user, key in enumerate(targets.pair_keys):
+        own = targets.adopted.items[targets.adopted.indptr[user] : targets.adopted.indptr[user + 1]]
+        if len(own):
+            partners[user] = own[partner_places(key, n_items, len(own))]
+    return partners

@@ -1,92 +1,160 @@
 """Model + adopted items → top items, with what a user has already left out.
 
-Users are scored in matrix products of one fixed shape (the last one filled up with empty rows): a product of another
-shape may round otherwise, and then a list would depend on how many users were scored with it.
+Blocks of users go through workers: latents, logits in matrix products of one fixed shape (the last block is filled up
+with empty rows), masks, top items; never users × items at once. A product of another shape may round otherwise, and then
+a list would depend on how many users were scored with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
+from milrec.compiled_lists import add_bias, hide, hide_columns, top_lists
+from milrec.compiled_rows import weighted_rows
 from milrec.folding import fold_in
-from milrec.models import DenoisingAutoencoder, MatrixFactorization, Model, encoder_inputs
+from milrec.models import DenoisingAutoencoder, MatrixFactorization, Model, Popularity, encoder_inputs
 from milrec.presets import FitSettings
+from milrec.rows import Rows
 from milrec.splitting import Audience
+from milrec.workers import Task, workers
 
 ROWS = 64  # users per matrix product
+_COLUMNS = 1024  # items per matrix product
+_BLOCKS_AT_ONCE = 32  # lists are handed on every 2048 users
 
 Scores = npt.NDArray[np.float32]
+Look = Callable[[slice, Scores], None]
 
 
-def logit_blocks(
-    model: Model, settings: FitSettings, audience: Audience, n_drawn: int
-) -> Iterator[tuple[slice, Scores]]:
-    """The logits of an audience, `ROWS` users at a time: never users × items at once."""
-    for start in range(0, audience.n_users, ROWS):
-        block = slice(start, min(start + ROWS, audience.n_users))
-        latent = _latents(model, settings, audience.part(block), n_drawn)  # (ROWS, n_factors)
-        with torch.no_grad():
-            logits = model.decode(latent)  # (ROWS, n_items)
-        yield block, logits[: block.stop - block.start].cpu().numpy()
+@dataclass(frozen=True)
+class Lists:
+    """The lists of some users of an audience."""
+
+    users: slice
+    items: npt.NDArray[np.int64]  # (n_users, n) best first, -1 where no item is left to list
+    scores: Scores  # (n_users, n)
 
 
-def masked(logits: Scores, audience: Audience, allowed: npt.NDArray[np.bool_] | None = None) -> Scores:
-    """Scores: the logits, with -inf for what a user has, has rejected, or may not be shown."""
-    scores = np.array(logits, dtype=np.float32)
+def lists_for(
+    model: Model,
+    settings: FitSettings,
+    audience: Audience,
+    n_drawn: int,
+    n: int,
+    allowed: npt.NDArray[np.bool_] | None = None,
+    look: Look | None = None,
+) -> Iterator[Lists]:
+    """The n best items of each user of an audience, a few thousand users at a time.
+
+    `look` is shown the logits of each block of users, before anything is left out; it is called by several threads.
+    """
+    n_items = len(model.decoder_bias)
+    n = min(n, n_items)
+    per_round = ROWS * _BLOCKS_AT_ONCE
+    with workers(settings.training.threads if settings.training else None) as crew:
+        memory = [torch.empty(ROWS, n_items) for _ in range(crew.number)]
+        for first in range(0, audience.n_users, per_round):
+            users = slice(first, min(first + per_round, audience.n_users))
+            lists = Lists(
+                users,
+                np.empty((users.stop - first, n), dtype=np.int64),
+                np.empty((users.stop - first, n), dtype=np.float32),
+            )
+
+            def task(block: slice, lists: Lists = lists) -> Task:
+                def work(worker: int) -> None:
+                    scores = logits_of(model, settings, audience, block, n_drawn, memory[worker])
+                    if look is not None:
+                        look(block, scores)
+                    leave_out(scores, audience, block, allowed)
+                    part = slice(block.start - lists.users.start, block.stop - lists.users.start)
+                    _fill(scores, lists.items[part], lists.scores[part])
+
+                return work
+
+            starts = range(first, users.stop, ROWS)
+            crew.run([task(slice(start, min(start + ROWS, users.stop))) for start in starts])
+            yield lists
+
+
+def logits_of(
+    model: Model, settings: FitSettings, audience: Audience, block: slice, n_drawn: int, memory: Tensor | None = None
+) -> Scores:
+    """The logits of at most `ROWS` users: (n_users, n_items)."""
+    out = torch.empty(ROWS, len(model.decoder_bias)) if memory is None else memory
+    if isinstance(model, Popularity):
+        out.zero_()
+    else:
+        latent = _latents(model, settings, audience, block, n_drawn)  # (ROWS, n_factors)
+        weight = model.decoder_weight.detach()
+        for start in range(0, len(weight), _COLUMNS):
+            part = weight[start : start + _COLUMNS]
+            columns = out[:, start : start + len(part)]
+            if part.device.type == "cpu":
+                torch.mm(latent, part.T, out=columns)
+            else:
+                columns.copy_(latent @ part.T)
+    add_bias(out.numpy(), model.decoder_bias.detach().cpu().numpy())
+    return out.numpy()[: block.stop - block.start]
+
+
+def leave_out(
+    scores: Scores, audience: Audience, block: slice, allowed: npt.NDArray[np.bool_] | None = None
+) -> None:
+    """-inf for what a user has, has rejected, or may not be shown."""
     for pairs in (audience.removed, audience.rejected):
-        users = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
-        scores[users, pairs.indices] = -np.inf
+        hide(scores, pairs.indptr[block.start : block.stop + 1], pairs.indices)
     if allowed is not None:
-        scores[:, ~allowed] = -np.inf
-    return scores
+        hide_columns(scores, allowed)
 
 
 def top_items(scores: Scores, n: int) -> npt.NDArray[np.int64]:
     """The n best items of each user, best first, equal scores in item order; -1 where no item is left to list."""
     n = min(n, scores.shape[1])
-    if n == 0:
-        return np.zeros((len(scores), 0), dtype=np.int64)
-    best, items = torch.topk(torch.from_numpy(scores), n, dim=1, sorted=False)
-    chosen = np.sort(_ties_in_item_order(scores, best.numpy(), items.numpy()), axis=1)  # (n_users, n)
-    values = np.take_along_axis(scores, chosen, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    chosen, values = np.take_along_axis(chosen, order, axis=1), np.take_along_axis(values, order, axis=1)
-    return np.where(np.isneginf(values), -1, chosen)
-
-
-def _ties_in_item_order(scores: Scores, best: Scores, items: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where the last place is tied with items outside the list, give it to the first of them by number."""
-    last = best.min(axis=1, keepdims=True)  # (n_users, 1)
-    n_tied, n_listed = (scores == last).sum(axis=1), (best == last).sum(axis=1)
-    for user in np.flatnonzero((n_tied > n_listed) & ~np.isneginf(last[:, 0])):
-        sure = items[user][best[user] > last[user]]
-        tied = np.flatnonzero(scores[user] == last[user])[: len(items[user]) - len(sure)]
-        items[user] = np.concatenate([sure, tied])
+    items = np.empty((len(scores), n), dtype=np.int64)
+    if n:
+        top_lists(np.ascontiguousarray(scores, dtype=np.float32), n, items)
     return items
 
 
-def _latents(model: Model, settings: FitSettings, audience: Audience, n_drawn: int) -> Tensor:
+def _fill(scores: Scores, items: npt.NDArray[np.int64], values: Scores) -> None:
+    if items.shape[1]:
+        top_lists(scores, items.shape[1], items)
+        values[:] = np.take_along_axis(scores, np.maximum(items, 0), axis=1)
+
+
+def _latents(
+    model: DenoisingAutoencoder | MatrixFactorization,
+    settings: FitSettings,
+    audience: Audience,
+    block: slice,
+    n_drawn: int,
+) -> Tensor:
     """Latents of at most `ROWS` users, filled up to `ROWS`, where the model is: on the CPU or a GPU."""
     device = model.decoder_bias.device
+    users = np.arange(block.start, block.stop)
     if isinstance(model, MatrixFactorization):
-        if audience.rows is not None:
-            with torch.no_grad():
-                return model.encode(torch.from_numpy(np.resize(audience.rows, ROWS)).to(device))
-        return fold_in(model, settings, _filled(audience.adopted), _filled(audience.rejected), n_drawn)
-    adopted = _filled(audience.adopted)
-    if isinstance(model, DenoisingAutoencoder):
-        adopted = encoder_inputs(adopted, model.settings.input_weights)
+        if audience.rows is None:
+            adopted, rejected = (_filled(Rows.of(pairs, users)) for pairs in (audience.adopted, audience.rejected))
+            return fold_in(model, settings, adopted, rejected, n_drawn)
+        rows = np.resize(audience.rows[block], ROWS)
+        with torch.no_grad():
+            return model.encode(torch.from_numpy(rows).to(device))
+    inputs = encoder_inputs(_filled(Rows.of(audience.adopted, users)), model.settings.input_weights)
+    product = torch.zeros(ROWS, model.settings.n_factors)
+    weight = model.encoder_weight.detach().cpu().numpy()
+    weighted_rows(0, ROWS, weight, inputs.indptr, inputs.items, inputs.values, product.numpy())
     with torch.no_grad():
-        return model.encode(torch.from_numpy(adopted.toarray()).to(device))
+        return model.latent(product.to(device))
 
 
-def _filled(pairs: csr_array) -> csr_array:
-    """The same pairs with empty rows up to `ROWS`."""
-    indptr = np.concatenate([pairs.indptr, np.full(ROWS - pairs.shape[0], pairs.indptr[-1])])
-    return csr_array((pairs.data, pairs.indices, indptr), shape=(ROWS, pairs.shape[1]))
+def _filled(rows: Rows) -> Rows:
+    """The same with empty rows up to `ROWS`."""
+    more = np.full(ROWS - rows.n_rows, rows.indptr[-1])
+    return Rows(np.concatenate([rows.indptr, more]), rows.items, rows.values)

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from milrec.batches import Batch, batches
+from milrec.adam import Adam
+from milrec.batches import batches
 from milrec.checkpoints import FitState, History, fingerprint
 from milrec.config import TrainingSettings
 from milrec.errors import FitError, SettingsError
 from milrec.interactions import Interactions
-from milrec.models import Factors, MatrixFactorization, initialise, weight_decay
+from milrec.models import Factors, initialise
 from milrec.presets import FitSettings
+from milrec.steps import Step, fast_step, readable_step
+from milrec.workers import workers
 
 _SHORTEST_RUN = 5_000  # steps that a fit without a set length may take at most on small data
 _LONGEST_RUN = 200  # epochs that a fit without a set length may take at most
@@ -58,13 +60,12 @@ def fit(
     device = _device(training.device)
     model.to(device)
     initialise(model, seed)
-    optimiser = torch.optim.Adam(model.parameters(), lr=training.learning_rate)
-    state = FitState(model, optimiser, fingerprint(train, settings, seed))
+    state = FitState(model, Adam(dict(model.named_parameters())), fingerprint(train, settings, seed))
     if checkpoint is not None and checkpoint.exists():
         state.read(checkpoint)
-    with _threads(training.threads):
+    with _stepping(state, settings, device) as step:
         try:
-            _run(state, train, settings, seed, device, _Watch(validate, checkpoint, report))
+            _run(state, train, settings, seed, step, _Watch(validate, checkpoint, report))
         except KeyboardInterrupt:
             if checkpoint is not None and state.whole and state.iteration:
                 state.write(checkpoint)
@@ -84,7 +85,7 @@ class _Watch:
 
 
 def _run(
-    state: FitState, train: Interactions, settings: FitSettings, seed: int, device: torch.device, watch: _Watch
+    state: FitState, train: Interactions, settings: FitSettings, seed: int, step: Step, watch: _Watch
 ) -> None:
     """Step until the end, or until validation has not improved for long enough."""
     training = _training(settings)
@@ -92,9 +93,9 @@ def _run(
     started = time.monotonic() - (state.history.seconds[-1] if state.history.seconds else 0.0)
     written = time.monotonic()
     last = state.iteration if _exhausted(state.history, training) else steps.total
-    for iteration, batch in batches(train, settings, seed, range(state.iteration, last), device):
+    for iteration, batch in batches(train, settings, seed, range(state.iteration, last)):
         state.whole = False
-        state.loss_sum += _step(state.model, state.optimiser, batch, settings, steps.learning_rate(iteration))
+        state.loss_sum += _checked(step(batch, steps.learning_rate(iteration)), training)
         state.loss_count += 1
         state.iteration = iteration + 1
         if steps.validates(state.iteration):
@@ -110,15 +111,28 @@ def _run(
 
 
 @contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    """As many CPU threads as asked for, and afterwards as many as before."""
+def _stepping(state: FitState, settings: FitSettings, device: torch.device) -> Iterator[Step]:
+    """The step of the chosen engine, with as many CPU threads as asked for, and afterwards as many as before."""
+    training = _training(settings)
+    engine = training.engine or ("fast" if device.type == "cpu" else "readable")
+    if engine == "fast":
+        if device.type != "cpu":
+            raise SettingsError("engine 'fast' is compiled for the CPU; leave engine out to fit on a GPU")
+        with workers(training.threads) as crew:
+            yield fast_step(state.model, settings, state.optimiser, crew)
+        return
     before = torch.get_num_threads()
-    if number is not None:
-        torch.set_num_threads(number)
+    torch.set_num_threads(training.threads or before)
     try:
-        yield
+        yield readable_step(state.model, settings, state.optimiser)
     finally:
         torch.set_num_threads(before)
+
+
+def _checked(loss: float, training: TrainingSettings) -> float:
+    if not math.isfinite(loss):
+        raise FitError(f"the loss became {loss}; lower learning_rate (now {training.learning_rate:g})")
+    return loss
 
 
 class _Steps:
@@ -147,37 +161,6 @@ class _Steps:
                 return self.peak * (0.04 + 0.96 * done / rise)
             return self.peak * (1 + math.cos(math.pi * (done - rise) / (1 - rise))) / 2
         return self.peak
-
-
-def _step(
-    model: Factors, optimiser: torch.optim.Adam, batch: Batch, settings: FitSettings, learning_rate: float
-) -> float:
-    """One step of Adam on the mean loss of the batch's users plus weight decay; returns that mean loss."""
-    training = _training(settings)
-    for group in optimiser.param_groups:
-        group["lr"] = learning_rate
-    optimiser.zero_grad()
-    loss = batch_loss(model, batch, settings)
-    decay = weight_decay(model, training.weight_decay, training.weight_decay_form)
-    (loss + decay).backward()  # type: ignore[no-untyped-call]
-    value = loss.item()
-    if not math.isfinite(value):
-        raise FitError(f"the loss became {value}; lower learning_rate (now {training.learning_rate:g})")
-    try:
-        optimiser.step()
-    except RuntimeError as error:
-        if "overflow" in str(error):
-            raise FitError(f"learning_rate {training.learning_rate:g} is beyond single precision; lower it") from None
-        raise
-    return value
-
-
-def batch_loss(model: Factors, batch: Batch, settings: FitSettings) -> Tensor:
-    """Mean over the batch's users of the sum over their target sets (equation 4)."""
-    assert settings.loss is not None
-    latent = model.encode(batch.users if isinstance(model, MatrixFactorization) else batch.inputs)
-    logits = model.decode(latent)  # (n_batch, n_items)
-    return settings.loss(logits, model.preference(logits), batch.targets).mean()
 
 
 def _validated(state: FitState, validate: Validate | None, steps: _Steps, seconds: float) -> None:

@@ -1,0 +1,93 @@
+"""Adam, for all rows of a weight or only for those that a step touches.
+
+Where the loss is sampled (`target_set=shared`), a step has a gradient for a few thousand rows, whatever the size of the
+catalogue; only these are updated. A row that was not touched for k - 1 steps makes up for them when it is touched again:
+its moments fade by β^k, its weights drift on as the fading mean would have moved them (a geometric series), and its
+weight decay is k times that of one step, so that over the fit each row decays as much as if it were updated every step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from milrec.compiled_rows import adam_rows
+from milrec.workers import Task
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+_NUMBERS_PER_TASK = 200_000
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class RowGradient:
+    """The gradient of some rows: Σ coefficient · left[user] over sparse pairs, for the first rows plus a dense part."""
+
+    rows: npt.NDArray[np.int32]  # (n_rows,) rows of the weight
+    indptr: npt.NDArray[np.int64]  # (n_rows + 1,)
+    users: npt.NDArray[np.int32]  # (n_pairs,)
+    coefficients: Floats  # (n_pairs,)
+    left: Floats  # (n_users, n_columns)
+    dense: Floats  # (n_dense ≤ n_rows, n_columns)
+
+
+class Adam:
+    """The moments of every weight, and the step at which each row was last touched."""
+
+    def __init__(self, parameters: dict[str, Tensor]) -> None:
+        self.parameters = parameters
+        self.step = 0
+        self.mean = {name: torch.zeros_like(value) for name, value in parameters.items()}
+        self.square = {name: torch.zeros_like(value) for name, value in parameters.items()}
+        self.last = {
+            name: torch.zeros(len(value), dtype=torch.int32, device=value.device) for name, value in parameters.items()
+        }
+
+    def parts(self) -> dict[str, dict[str, Tensor]]:
+        """All that changes from step to step, by kind and weight."""
+        return {"mean": self.mean, "square": self.square, "last": self.last}
+
+    def update(self, name: str, gradient: Tensor, rows: Tensor | None, rate: float, decay: float) -> None:
+        """A step on some rows, or on all, of a weight; `decay` is the slope of the weight decay per unit of weight."""
+        touched = slice(None) if rows is None else rows
+        weight, mean, square = (
+            matrix(part.detach())[touched] for part in (self.parameters[name], self.mean[name], self.square[name])
+        )
+        idle = (self.step - self.last[name][touched])[:, None]  # (n_rows, 1) 1 where the row was touched a step ago
+        unbias1, unbias2 = 1 - BETA1**self.step, (1 - BETA2**self.step) ** 0.5
+        ratio = BETA1 / BETA2**0.5
+        drift = ratio * (1 - ratio ** (idle - 1)) / (1 - ratio)
+        weight = weight - rate / unbias1 * drift * mean / (square.sqrt() / unbias2 + EPSILON)
+        slope = matrix(gradient)[touched] + decay * idle * weight
+        mean = BETA1**idle * mean + (1 - BETA1) * slope
+        square = BETA2**idle * square + (1 - BETA2) * slope.square()
+        weight = weight - rate / unbias1 * mean / (square.sqrt() / unbias2 + EPSILON)
+        with torch.no_grad():
+            matrix(self.parameters[name].data)[touched] = weight
+        matrix(self.mean[name])[touched], matrix(self.square[name])[touched] = mean, square
+        self.last[name][touched] = self.step
+
+    def row_tasks(self, name: str, gradient: RowGradient, rate: float, decay: float) -> list[Task]:
+        """The same, compiled, as tasks for workers."""
+        weight = matrix(self.parameters[name]).detach().numpy()
+        moments = (matrix(self.mean[name]).numpy(), matrix(self.square[name]).numpy(), self.last[name].numpy())
+        parts = tuple(vars(gradient).values())
+        per_task = _NUMBERS_PER_TASK // weight.shape[1]
+
+        def task(low: int) -> Task:
+            high = min(low + per_task, len(gradient.rows))
+            return lambda worker: adam_rows(
+                weight, moments, parts, low, high, self.step, rate, decay, BETA1, BETA2, EPSILON
+            )
+
+        return [task(low) for low in range(0, len(gradient.rows), per_task)]
+
+
+def matrix(value: Tensor) -> Tensor:
+    """A weight by rows; a bias as rows of one number."""
+    return value.view(len(value), -1)

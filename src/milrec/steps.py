@@ -1,0 +1,113 @@
+"""One step of a fit, twice: readable (dense rows, autograd) and fast (fused, compiled). Tests hold the two together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from milrec.adam import Adam, RowGradient
+from milrec.batches import Batch
+from milrec.config import TrainingSettings
+from milrec.fused import FusedLoss, SparseProduct
+from milrec.models import Factors, MatrixFactorization
+from milrec.presets import FitSettings
+from milrec.sampling import dense_targets
+from milrec.workers import Workers
+
+Step = Callable[[Batch, float], float]  # batch, learning rate → mean loss of its users
+
+
+def batch_loss(model: Factors, batch: Batch, settings: FitSettings) -> Tensor:
+    """Mean over the batch's users of the sum over their target sets (equation 4)."""
+    assert settings.loss is not None
+    device, n_items = model.decoder_bias.device, len(model.decoder_bias)
+    if isinstance(model, MatrixFactorization):
+        latent = model.encode(torch.from_numpy(batch.inputs.items).long().to(device))
+    else:
+        latent = model.encode(torch.from_numpy(batch.inputs.dense(n_items)).to(device))
+    logits = model.decode(latent)  # (n_batch, n_items)
+    targets = dense_targets(batch.targets, n_items, settings.loss.needs_pairs).to(device)
+    return settings.loss(logits, model.preference(logits), targets).mean()
+
+
+def readable_step(model: Factors, settings: FitSettings, optimiser: Adam) -> Step:
+    """Dense rows and autograd: how a paper would write it."""
+    decay = decay_slopes(model, settings)
+
+    def step(batch: Batch, rate: float) -> float:
+        loss = batch_loss(model, batch, settings)
+        names, weights = zip(*model.named_parameters(), strict=True)
+        gradients = torch.autograd.grad(loss, weights)
+        touched = _touched_rows(batch, model.decoder_bias.device)
+        optimiser.step += 1
+        for name, gradient in zip(names, gradients, strict=True):
+            optimiser.update(name, gradient, touched.get(name), rate, decay.get(name, 0.0))
+        return loss.item()
+
+    return step
+
+
+def fast_step(model: Factors, settings: FitSettings, optimiser: Adam, crew: Workers) -> Step:
+    """Sparse inputs, fused decoder, compiled Adam: the same result to rounding."""
+    assert settings.loss is not None
+    decay = decay_slopes(model, settings)
+    fused = FusedLoss(model, settings.loss, crew)
+    encoder = SparseProduct(model.encoder_weight, crew, touched_only=samples(settings))
+
+    def step(batch: Batch, rate: float) -> float:
+        model.encoder_bias.grad = None
+        loss = fused(model.latent(encoder(batch.inputs)), batch.targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step += 1
+        assert encoder.gradient is not None and model.encoder_bias.grad is not None
+        gradients = {
+            "encoder_weight": encoder.gradient,
+            "encoder_bias": _dense(model.encoder_bias.grad),
+            **fused.gradients,
+        }
+        tasks = [optimiser.row_tasks(name, part, rate, decay.get(name, 0.0)) for name, part in gradients.items()]
+        crew.run([task for several in tasks for task in several])
+        return loss.item()
+
+    return step
+
+
+def samples(settings: FitSettings) -> bool:
+    """Whether a step touches only some rows."""
+    return settings.target_set is not None and settings.target_set.target_set == "shared"
+
+
+def decay_slopes(model: Factors, settings: FitSettings) -> dict[str, float]:
+    """Slope of the weight decay per unit of weight: of λ(‖W‖² + ‖W'‖²) (equation 9), or of
+    λ/D·(‖W‖²/rows + ‖W'‖²/rows) (equation 14).
+    """
+    assert settings.training is not None
+    strength = 2 * settings.training.weight_decay
+    if settings.training.weight_decay_form == "plain":
+        return {"encoder_weight": strength, "decoder_weight": strength}
+    per_factor = strength / model.settings.n_factors
+    return {
+        "encoder_weight": per_factor / len(model.encoder_weight),
+        "decoder_weight": per_factor / len(model.decoder_weight),
+    }
+
+
+def _touched_rows(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+    """Rows of each weight that a sampled step touches; nothing where it touches all."""
+    targets = batch.targets
+    if targets.items is None:
+        return {}
+    decoder = np.unique(np.concatenate([targets.items, targets.adopted.items, targets.rejected.items]))
+    rows = torch.from_numpy(decoder).long().to(device)
+    encoder = torch.from_numpy(np.unique(batch.inputs.items)).long().to(device)
+    return {"encoder_weight": encoder, "decoder_weight": rows, "decoder_bias": rows}
+
+
+def _dense(gradient: Tensor) -> RowGradient:
+    values = gradient.detach().contiguous().numpy()[:, None]
+    rows = np.arange(len(values), dtype=np.int32)
+    nothing = np.zeros(0, dtype=np.float32)
+    return RowGradient(rows, np.zeros(len(rows) + 1, dtype=np.int64), rows[:0], nothing, values[:0], values)

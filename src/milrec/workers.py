@@ -1,0 +1,63 @@
+"""One pool of threads for all that is heavy: each worker runs whole tasks, and every task alone is single-threaded.
+
+torch's own threads stay out of it (two pools on the same cores wait for each other); what a task computes, and the order
+in which results are put together, never depends on how many workers there are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import torch
+
+Task = Callable[[int], None]
+
+
+class Workers:
+    """As many threads as there are cores, or as asked for."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._pool = ThreadPoolExecutor(number - 1, "milrec", torch.set_num_threads, (1,)) if number > 1 else None
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Do all tasks; a worker, who tells the task its number, takes the next one as soon as it is free."""
+        following = itertools.count()
+
+        def work(worker: int) -> None:
+            while (place := next(following)) < len(tasks):
+                tasks[place](worker)
+
+        helpers = (
+            [self._pool.submit(work, worker) for worker in range(1, min(self.number, len(tasks)))] if self._pool else []
+        )
+        try:
+            work(0)
+        finally:
+            for helper in helpers:
+                helper.result()
+
+
+@contextmanager
+def workers(number: int | None = None) -> Iterator[Workers]:
+    """Workers for a while, with torch on one thread meanwhile."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    crew = Workers(number or available())
+    try:
+        yield crew
+    finally:
+        if crew._pool is not None:
+            crew._pool.shutdown()
+        torch.set_num_threads(before)
+
+
+def available() -> int:
+    """Cores that this process may use; OMP_NUM_THREADS, where set, says fewer."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, int(asked)) if asked.isdecimal() and int(asked) > 0 else cores
