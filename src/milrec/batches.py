@@ -78,7 +78,7 @@ class _BatchMaker:
     """Cuts users out of the training part and draws what is random about them."""
 
     def __init__(self, train: Interactions, settings: FitSettings) -> None:
-        assert settings.training is not None
+        assert settings.training is not None and settings.training.batch_size is not None
         self.train, self.settings = train, settings
         self.batch_size = settings.training.batch_size
         self.per_epoch = -(-train.n_users // self.batch_size)

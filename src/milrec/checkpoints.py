@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -52,17 +54,45 @@ class FitState:
         self.history = History()
         self.loss_sum, self.loss_count = 0.0, 0
         self.best: dict[str, Tensor] = {}
+        self.average: dict[str, Tensor] = {}  # running mean of the weights, where one is kept
         self.whole = True  # False while a step or a validation is under way
 
     def keep_best(self) -> None:
+        """The weights as they are now are the best so far."""
         self.history.best_iteration = self.iteration
-        self.best = {name: value.detach().clone() for name, value in self.model.named_parameters()}
+        self.best = self._weights()
+
+    def add_to_average(self, share: float) -> None:
+        """Move the running mean of the weights towards the weights."""
+        if not self.average:
+            self.average = self._weights()
+        for name, value in self.model.named_parameters():
+            self.average[name].lerp_(value.detach(), share)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The model with the mean of its weights, for a while."""
+        if not self.average:
+            yield
+            return
+        own = self._weights()
+        self._put(self.average)
+        try:
+            yield
+        finally:
+            self._put(own)
 
     def restore_best(self) -> None:
+        self._put(self.best or self.average)
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in self.model.named_parameters()}
+
+    def _put(self, weights: dict[str, Tensor]) -> None:
         with torch.no_grad():
             for name, value in self.model.named_parameters():
-                if name in self.best:
-                    value.copy_(self.best[name])
+                if name in weights:
+                    value.copy_(weights[name])
 
     def write(self, path: Path) -> None:
         tensors: dict[str, Tensor] = {}
@@ -71,6 +101,7 @@ class FitState:
             for kind, parts in self.optimiser.parts().items():
                 tensors[f"{kind}.{name}"] = parts[name].cpu()
         tensors |= {f"best.{name}": value.cpu() for name, value in self.best.items()}
+        tensors |= {f"average.{name}": value.cpu() for name, value in self.average.items()}
         state = {
             "fingerprint": self.fingerprint,
             "iteration": self.iteration,
@@ -113,8 +144,9 @@ class FitState:
                             f"checkpoint '{path}' does not fit the model: '{name}' is missing or of another shape"
                         )
                     own.copy_(saved)
-                if f"best.{name}" in tensors:
-                    self.best[name] = tensors[f"best.{name}"].to(value.device)
+                for kind, kept in (("best", self.best), ("average", self.average)):
+                    if f"{kind}.{name}" in tensors:
+                        kept[name] = tensors[f"{kind}.{name}"].to(value.device)
 
 
 def fingerprint(train: Interactions, settings: FitSettings, seed: int) -> str:

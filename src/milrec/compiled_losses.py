@@ -1,11 +1,9 @@
 """Compiled loops over logits: the losses' values and slopes. A slope is the derivative of the loss by a logit.
 
-Each loss stands here a second time, as numba compiles it; the formulas are in `losses`, and tests hold the two together.
+Each loss stands here a second time, as numba compiles it; the formulas are in `losses`, and tests hold them together.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +17,7 @@ f4, i4, u4, u8 = np.float32, np.int32, np.uint32, np.uint64
 
 @inlined
 def exp(x):
-    """e^x in single precision (Cephes), within 2 units of the last place; x is kept in [-60, 88], away from slow tiny numbers."""
+    """e^x in single precision (Cephes), good to 2e-7; x is kept in [-60, 88], since tiny numbers are slow."""
     x = min(max(x, f4(-60.0)), f4(88.0))
     n = np.floor(x * f4(1.44269504088896341) + f4(0.5))
     r = x - n * f4(0.693359375) + n * f4(2.12194440e-4)
@@ -256,7 +254,7 @@ def softmax_sums(z, bias, largest, sums):
 @compiled
 def multinomial_slopes(z, start, normaliser, share, cells, bias_slopes):
     """Overwrite a block of logits with n_adopted·softmax - adopted; `normaliser` is ln Σ exp by user."""
-    indptr, columns, roles, weights = cells
+    indptr, columns, roles, _ = cells
     n = z.shape[1]
     kept = np.empty(n, dtype=f4)
     bias_slopes[:] = f4(0.0)

@@ -40,7 +40,7 @@ def merged_items(indptr, items, other_indptr, other_items):
 
 @compiled
 def merged_cells(adopted_indptr, adopted, rejected_indptr, rejected, other_indptr, other, other_values):
-    """Adopted, rejected and exceptional missing items in one: (indptr, items, roles, weights), ascending in each row."""
+    """Adopted, rejected and exceptional missing items in one: (indptr, items, roles, weights), each row ascending."""
     indptr = adopted_indptr + rejected_indptr + other_indptr
     items, roles = np.empty(indptr[-1], dtype=i4), np.empty(indptr[-1], dtype=np.int8)
     weights = np.zeros(indptr[-1], dtype=f4)

@@ -93,6 +93,9 @@ def validation_measure(
     measure, length = name.split("@")
     cutoff = int(length)
     users = np.flatnonzero(np.diff(held_out.targets.indptr))
+    most = settings.training.validation_users if settings.training else len(users)
+    if len(users) > most:
+        users = np.sort(np.random.default_rng(0).choice(users, most, replace=False))
     audience, targets = held_out.audience.part(users), held_out.targets[users]
     novelty, n_drawn = metrics.novelties(train.popularity()), _n_drawn(settings, train)
 

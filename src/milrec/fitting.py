@@ -49,7 +49,9 @@ class FolderFit:
     def _check_finished(self) -> None:
         """A finished model is what `--resume` asks for only if its data, settings and seed are the same."""
         facts = open_folder(self.out, "model").facts
-        asked = (self.settings.model_dump(mode="json"), self.seed, Split.load(self.split).train.fingerprint())
+        train = Split.load(self.split).train
+        settings = self.settings.for_data(train.n_users, train.n_items)
+        asked = (settings.model_dump(mode="json"), self.seed, train.fingerprint())
         if (facts.get("settings"), facts.get("seed"), facts.get("train_fingerprint")) != asked:
             raise FolderError(f"'{self.out}' was fitted with other data, settings or seed; choose another place")
 

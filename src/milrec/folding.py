@@ -20,14 +20,10 @@ _STEPS = 150
 _LEARNING_RATE = 0.1
 
 
-def fold_in(
-    model: MatrixFactorization, settings: FitSettings, adopted: Rows, rejected: Rows, n_drawn: int
-) -> Tensor:
+def fold_in(model: MatrixFactorization, settings: FitSettings, adopted: Rows, rejected: Rows, n_drawn: int) -> Tensor:
     """Latents of new users, one row for each."""
     with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
-        return _minimised(
-            model, settings, _expected_targets(model, settings, adopted, rejected, n_drawn)
-        )
+        return _minimised(model, settings, _expected_targets(model, settings, adopted, rejected, n_drawn))
 
 
 def _minimised(model: MatrixFactorization, settings: FitSettings, targets: Targets) -> Tensor:

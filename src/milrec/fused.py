@@ -4,8 +4,8 @@ A block's logits are made, overwritten with slopes, and multiplied twice more wh
 all of it is one function of the latents, so that an encoder may be anything; the decoder's gradient is left behind for
 the optimiser. `losses` has the same as formulas, and tests hold the two together.
 
-Two ways: over the whole catalogue, or over the items drawn for a batch (`target_set=shared`), where adopted and rejected
-pairs are dot products and nothing grows with the catalogue.
+Two ways: over the whole catalogue, or over the items drawn for a batch (`target_set=shared`), where adopted and
+rejected pairs are dot products and nothing grows with the catalogue.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from milrec import compiled_losses, compiled_rows
-from milrec.adam import RowGradient
+from milrec.adam import RowGradient, SparsePart
 from milrec.compiled import ADOPTED, REJECTED
 from milrec.losses import (
     Loss,
@@ -32,11 +32,10 @@ from milrec.losses import (
 from milrec.models import Factors
 from milrec.rows import Rows
 from milrec.sampling import TargetSet
-from milrec.workers import Task, Workers
+from milrec.workers import Task, Workers, over_users
 
 _BLOCK_CELLS = 262_144  # logits of a block: 1 MiB, what a core's cache holds beside the weights
 _LANES = 8  # sums over blocks that are kept apart: the result is the same for any number of workers
-_USERS_PER_TASK = 25
 
 Floats = npt.NDArray[np.float32]
 Cells = tuple[Any, Any, Any, Any]  # indptr, columns, roles, weights
@@ -226,9 +225,7 @@ class FusedLoss:
     def _pair_logits(self, latent: Tensor, rows: Rows) -> Floats:
         logits = np.empty(len(rows.items), dtype=np.float32)
         parts = (latent.numpy(), self.weight.numpy(), self.bias, rows.indptr, rows.items)
-        self.crew.run(
-            [_over(low, high, compiled_losses.pair_logits, *parts, logits) for low, high in _user_ranges(len(latent))]
-        )
+        self.crew.run(over_users(compiled_losses.pair_logits, len(latent), *parts, logits))
         return logits
 
     def _known_tasks(
@@ -238,7 +235,7 @@ class FusedLoss:
         share = np.float32(1 / len(latent))
         parts = (self.kind, role, self.parameters, share, latent.numpy(), self.weight.numpy(), self.bias)
         more = (rows.indptr, rows.items, slopes, sums.lanes[_LANES].numpy(), values)
-        return [_over(low, high, compiled_losses.known_pairs, *parts, *more) for low, high in _user_ranges(len(latent))]
+        return over_users(compiled_losses.known_pairs, len(latent), *parts, *more)
 
     def _slopes_of_pairs(
         self, latent: Tensor, targets: TargetSet, slopes: list[tuple[Rows, Floats]], pairs: Pairs, partners: Floats
@@ -259,8 +256,7 @@ class FusedLoss:
     def _backward_tasks(self, rows: Rows, slopes: Floats, sums: _Sums) -> list[Task]:
         """Slopes of the latents from slopes of pairs."""
         parts = (self.weight.numpy(), rows.indptr, rows.items, slopes, sums.lanes[_LANES].numpy())
-        n_users = rows.n_rows
-        return [_over(low, high, compiled_rows.weighted_rows, *parts) for low, high in _user_ranges(n_users)]
+        return over_users(compiled_rows.weighted_rows, rows.n_rows, *parts)
 
     def _result(
         self, latent: Tensor, sums: _Sums, slopes: list[tuple[Rows, Floats]], first_rows: npt.NDArray[np.int32]
@@ -268,11 +264,11 @@ class FusedLoss:
         users = np.concatenate([np.zeros(0, np.int64), *(rows.users for rows, _ in slopes)])
         items = np.concatenate([np.zeros(0, np.int32), *(rows.items for rows, _ in slopes)])
         coefficients = np.concatenate([np.zeros(0, np.float32), *(own for _, own in slopes)])
-        by_item = compiled_rows.transposed(users, items, coefficients, first_rows, self._counts)
+        by_item = SparsePart(*compiled_rows.transposed(users, items, coefficients, first_rows, self._counts))
         ones = np.ones((len(latent), 1), dtype=np.float32)
         self.gradients = {
-            "decoder_weight": RowGradient(*by_item, latent.numpy(), sums.weight.numpy()),
-            "decoder_bias": RowGradient(*by_item, ones, sums.bias[:, None]),
+            "decoder_weight": RowGradient(by_item, latent.numpy(), sums.weight.numpy()),
+            "decoder_bias": RowGradient(by_item, ones, sums.bias[:, None]),
         }
         return float(sums.values.sum()), sums.lanes.sum(dim=0)
 
@@ -289,43 +285,6 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         return gradients[0] * ctx.saved_tensors[0], None, None
-
-
-class SparseProduct:
-    """W·v for sparse inputs, as a function that autograd knows; `gradient` then holds W's."""
-
-    def __init__(self, weight: Tensor, crew: Workers, touched_only: bool) -> None:
-        self.weight, self.crew = weight, crew
-        self.gradient: RowGradient | None = None
-        self._counts = np.zeros(len(weight), dtype=np.int64)
-        self._first_rows = np.arange(0 if touched_only else len(weight), dtype=np.int32)
-
-    def __call__(self, inputs: Rows) -> Tensor:
-        result: Tensor = _Product.apply(self.weight, self, inputs)  # type: ignore[no-untyped-call]
-        return result
-
-    def value(self, inputs: Rows) -> Tensor:
-        product = torch.zeros(inputs.n_rows, self.weight.shape[1])
-        parts = (self.weight.detach().numpy(), inputs.indptr, inputs.items, inputs.values, product.numpy())
-        self.crew.run([_over(low, high, compiled_rows.weighted_rows, *parts) for low, high in _user_ranges(len(product))])
-        return product
-
-    def keep(self, inputs: Rows, slopes: Tensor) -> None:
-        by_row = compiled_rows.transposed(inputs.users, inputs.items, inputs.values, self._first_rows, self._counts)
-        left = slopes.detach().contiguous().numpy()
-        self.gradient = RowGradient(*by_row, left, left[:0])
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, product: SparseProduct, inputs: Rows) -> Tensor:
-        ctx.product, ctx.inputs = product, inputs
-        return product.value(inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None]:
-        ctx.product.keep(ctx.inputs, gradients[0])
-        return None, None, None
 
 
 def compiled_loss(loss: Loss, decoder: str) -> tuple[int, Floats]:
@@ -346,11 +305,3 @@ def compiled_loss(loss: Loss, decoder: str) -> tuple[int, Floats]:
         kind = compiled_losses.MIL
         values = (loss.missing_weight, loss.missing_exponent, loss.adopted_exponent, loss.rejected_exponent)
     return kind, np.array([*values, *[0.0] * (4 - len(values))], dtype=np.float32)
-
-
-def _over(low: int, high: int, kernel: Any, *parts: Any) -> Task:
-    return lambda worker: kernel(low, high, *parts)
-
-
-def _user_ranges(n_users: int) -> list[tuple[int, int]]:
-    return [(low, min(low + _USERS_PER_TASK, n_users)) for low in range(0, n_users, _USERS_PER_TASK)]

@@ -128,7 +128,8 @@ def _ideal_novelty(hits: Hits, novelty: Floats, discount: Floats, ideal: str) ->
     if ideal == "maximum":
         own = own[hits.indptr[users]]
     gain = np.where(place < len(discount), own * discount[np.minimum(place, len(discount) - 1)], 0.0)
-    return np.bincount(users, weights=gain, minlength=len(hits.n_targets))
+    total: Floats = np.bincount(users, weights=gain, minlength=len(hits.n_targets)).astype(np.float64)
+    return total
 
 
 def _ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> Floats:

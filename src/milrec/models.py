@@ -55,7 +55,7 @@ class DenoisingAutoencoder(_Factors):
 
     def __init__(self, settings: AutoencoderSettings, n_items: int) -> None:
         super().__init__(settings.n_factors, n_items, n_items)
-        self.settings = settings
+        self.settings: AutoencoderSettings = settings
 
     def encode(self, inputs: Tensor) -> Tensor:
         return self.latent(inputs @ self.encoder_weight)
@@ -69,7 +69,7 @@ class MatrixFactorization(_Factors):
 
     def __init__(self, settings: FactorizationSettings, n_users: int, n_items: int) -> None:
         super().__init__(settings.n_factors, n_users, n_items)
-        self.settings = settings
+        self.settings: FactorizationSettings = settings
 
     def encode(self, users: Tensor) -> Tensor:
         return self.latent(self.encoder_weight[users])

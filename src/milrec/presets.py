@@ -25,6 +25,9 @@ from milrec.config import (
 from milrec.errors import SettingsError, unknown
 from milrec.losses import LOSSES, Loss
 
+_STEPS_PER_EPOCH = 60  # that a batch size aims at where none is set
+_WHOLE_CATALOGUE = 50_000  # items that every step can take into its loss
+
 SECTIONS = ("model", "loss", "target_set", "training")
 
 
@@ -51,6 +54,15 @@ class FitSettings(Settings):
         if confidence is not None and self.target_set is not None and self.target_set.target_set != "all":
             raise ValueError("a confidence weighs adopted items against all missing ones: set target_set=all with it")
         return self
+
+    def for_data(self, n_users: int, n_items: int) -> FitSettings:
+        """The same, with what the size of the data decides filled in."""
+        values: dict[str, Any] = {}
+        if self.training is not None and self.training.batch_size is None:
+            values["batch_size"] = min(max(n_users // _STEPS_PER_EPOCH, 100), 500)
+        if self.target_set is not None and self.target_set.target_set == "auto":
+            values["target_set"] = "expectation" if n_items <= _WHOLE_CATALOGUE else "shared"
+        return self.with_values(values)
 
     def known_keys(self) -> dict[str, str]:
         """Setting → the section that has it."""
@@ -154,8 +166,15 @@ def _defaults(model: str, loss: str) -> FitSettings:
                 "encoder": "tanh" if loss == "multinomial" else "linear",
             },
             "loss": {"loss": loss},
-            "target_set": None if loss == "multinomial" else {"target_set": "expectation", "target_factor": 50},
+            "target_set": None if loss == "multinomial" else {"target_set": "auto", "target_factor": 50},
             "training": {
+                "batch_size": None,
+                "learning_rate": 5e-3,
+                "schedule": "inverse_sqrt",
+                "averaging": 0.15,
+                "validate_every": 50,
+                "patience": 6,
+                "slack": 0.002,
                 "weight_decay": weight_decay,
                 "weight_decay_form": "scaled" if model == "mf" else "plain",
             },

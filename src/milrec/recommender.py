@@ -48,6 +48,7 @@ def fit(
         raise DataError("a fit needs a split: milrec.split_interactions(data, seed=0)")
     settings = model.with_values(values) if isinstance(model, FitSettings) else settings_for(model, loss, values)
     train = split.train
+    settings = settings.for_data(train.n_users, train.n_items)
     fitted = build_model(settings.model, train.n_users, train.n_items)
     started = time.monotonic()
     history = None
@@ -222,7 +223,9 @@ class Recommender:
             items = lists.items[users, places]
             columns: dict[str, Any] = {}
             if rows is not None:
-                columns["user"] = self.fitted.train.users["id"].take(pa.array(rows[lists.users][users])).combine_chunks()
+                columns["user"] = (
+                    self.fitted.train.users["id"].take(pa.array(rows[lists.users][users])).combine_chunks()
+                )
             columns["rank"] = pa.array((places + 1).astype(np.int32))
             columns |= self._described(items)
             columns["score"] = pa.array(lists.scores[users, places])

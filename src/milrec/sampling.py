@@ -64,6 +64,7 @@ def draw_targets(
     elif settings.target_set == "expectation":
         weight = chance
     else:
+        assert settings.target_set == "all", settings
         weight = np.ones(n_users, dtype=np.float32)
     keys = random.integers(2**32, size=n_users, dtype=np.uint32)
     return TargetSet(adopted, rejected, items, weight, exceptions, keys)

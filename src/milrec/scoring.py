@@ -1,8 +1,8 @@
 """Model + adopted items → top items, with what a user has already left out.
 
 Blocks of users go through workers: latents, logits in matrix products of one fixed shape (the last block is filled up
-with empty rows), masks, top items; never users × items at once. A product of another shape may round otherwise, and then
-a list would depend on how many users were scored with it.
+with empty rows), masks, top items; never users × items at once. A product of another shape may round otherwise, and
+then a list would depend on how many users were scored with it.
 """
 
 from __future__ import annotations
@@ -104,9 +104,7 @@ def logits_of(
     return out.numpy()[: block.stop - block.start]
 
 
-def leave_out(
-    scores: Scores, audience: Audience, block: slice, allowed: npt.NDArray[np.bool_] | None = None
-) -> None:
+def leave_out(scores: Scores, audience: Audience, block: slice, allowed: npt.NDArray[np.bool_] | None = None) -> None:
     """-inf for what a user has, has rejected, or may not be shown."""
     for pairs in (audience.removed, audience.rejected):
         hide(scores, pairs.indptr[block.start : block.stop + 1], pairs.indices)

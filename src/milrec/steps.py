@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milrec.adam import Adam, RowGradient
+from milrec.adam import Adam, RowGradient, SparsePart
 from milrec.batches import Batch
-from milrec.config import TrainingSettings
-from milrec.fused import FusedLoss, SparseProduct
+from milrec.encoding import SparseProduct
+from milrec.fused import FusedLoss
 from milrec.models import Factors, MatrixFactorization
 from milrec.presets import FitSettings
 from milrec.sampling import dense_targets
@@ -44,7 +44,10 @@ def readable_step(model: Factors, settings: FitSettings, optimiser: Adam) -> Ste
         touched = _touched_rows(batch, model.decoder_bias.device)
         optimiser.step += 1
         for name, gradient in zip(names, gradients, strict=True):
-            optimiser.update(name, gradient, touched.get(name), rate, decay.get(name, 0.0))
+            if name in touched:
+                optimiser.update_touched(name, gradient, touched[name], rate, decay.get(name, 0.0))
+            else:
+                optimiser.update(name, gradient, rate, decay.get(name, 0.0))
         return loss.item()
 
     return step
@@ -110,4 +113,5 @@ def _dense(gradient: Tensor) -> RowGradient:
     values = gradient.detach().contiguous().numpy()[:, None]
     rows = np.arange(len(values), dtype=np.int32)
     nothing = np.zeros(0, dtype=np.float32)
-    return RowGradient(rows, np.zeros(len(rows) + 1, dtype=np.int64), rows[:0], nothing, values[:0], values)
+    no_pairs = SparsePart(rows, np.zeros(len(rows) + 1, dtype=np.int64), rows[:0], nothing)
+    return RowGradient(no_pairs, values[:0], values)

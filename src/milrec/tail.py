@@ -83,7 +83,7 @@ def gini(exposures: npt.NDArray[np.integer[Any]]) -> float:
 
 
 def preference_counts(logits: npt.NDArray[np.float32], linear: bool = False) -> npt.NDArray[np.int64]:
-    """How many preferences fall in [0,.01), [.01,.25), [.25,.5), [.5,.7), [.7,.9), [.9,1] (table 6), all users together.
+    """How many preferences are in [0,.01), [.01,.25), [.25,.5), [.5,.7), [.7,.9), [.9,1] (table 6), over all users.
 
     They are read off the logits, σ being monotone; where the decoder is linear, logits are preferences.
     """

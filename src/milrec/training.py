@@ -23,6 +23,7 @@ from milrec.steps import Step, fast_step, readable_step
 from milrec.workers import workers
 
 _SHORTEST_RUN = 5_000  # steps that a fit without a set length may take at most on small data
+_AVERAGE_EVERY = 5  # steps between two weights that enter their running mean
 _LONGEST_RUN = 200  # epochs that a fit without a set length may take at most
 
 
@@ -56,6 +57,7 @@ def fit(
     `validate` measures the model (higher is better); without it the last weights stay. With a `checkpoint` path the
     fit writes its state there every so often and, where the file exists already, goes on from it.
     """
+    settings = settings.for_data(train.n_users, train.n_items)
     training = _training(settings)
     device = _device(training.device)
     model.to(device)
@@ -84,9 +86,7 @@ class _Watch:
     report: Report | None
 
 
-def _run(
-    state: FitState, train: Interactions, settings: FitSettings, seed: int, step: Step, watch: _Watch
-) -> None:
+def _run(state: FitState, train: Interactions, settings: FitSettings, seed: int, step: Step, watch: _Watch) -> None:
     """Step until the end, or until validation has not improved for long enough."""
     training = _training(settings)
     steps = _Steps(train.n_users, training)
@@ -98,8 +98,10 @@ def _run(
         state.loss_sum += _checked(step(batch, steps.learning_rate(iteration)), training)
         state.loss_count += 1
         state.iteration = iteration + 1
+        if training.averaging and state.iteration % _AVERAGE_EVERY == 0:
+            state.add_to_average(min(1.0, _AVERAGE_EVERY / (training.averaging * state.iteration)))
         if steps.validates(state.iteration):
-            _validated(state, watch.validate, steps, time.monotonic() - started)
+            _validated(state, watch.validate, steps, time.monotonic() - started, training.slack)
         state.whole = True
         if watch.report is not None:
             watch.report(_progress(state, steps))
@@ -139,11 +141,12 @@ class _Steps:
     """How many steps there are, when to validate, and the learning rate of each."""
 
     def __init__(self, n_users: int, training: TrainingSettings) -> None:
+        assert training.batch_size is not None
         self.per_epoch = math.ceil(n_users / training.batch_size)
         longest = max(_LONGEST_RUN * self.per_epoch, _SHORTEST_RUN)
         self.total = training.iterations or (training.epochs * self.per_epoch if training.epochs else longest)
         self.between = training.validate_every or max(self.per_epoch, 50)
-        self.peak, self.schedule = training.learning_rate, training.schedule
+        self.peak, self.schedule, self.warmup = training.learning_rate, training.schedule, training.warmup
 
     def validates(self, iteration: int) -> bool:
         return iteration % self.between == 0 or iteration == self.total
@@ -160,10 +163,12 @@ class _Steps:
             if done < rise:
                 return self.peak * (0.04 + 0.96 * done / rise)
             return self.peak * (1 + math.cos(math.pi * (done - rise) / (1 - rise))) / 2
+        if self.schedule == "inverse_sqrt":
+            return self.peak * min((iteration + 1) / self.warmup, math.sqrt(self.warmup / (iteration + 1)))
         return self.peak
 
 
-def _validated(state: FitState, validate: Validate | None, steps: _Steps, seconds: float) -> None:
+def _validated(state: FitState, validate: Validate | None, steps: _Steps, seconds: float, slack: float) -> None:
     history = state.history
     history.iterations.append(state.iteration)
     history.epochs.append(round(state.iteration / steps.per_epoch, 3))
@@ -172,9 +177,10 @@ def _validated(state: FitState, validate: Validate | None, steps: _Steps, second
     state.loss_sum, state.loss_count = 0.0, 0
     if validate is None:
         return
-    measure = validate(state.model)
-    if history.best is None or measure > history.best:
-        state.keep_best()
+    with state.averaged():
+        measure = validate(state.model)
+        if history.best is None or measure > history.best - slack:
+            state.keep_best()
     history.measures.append(measure)
 
 

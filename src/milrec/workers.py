@@ -1,7 +1,7 @@
 """One pool of threads for all that is heavy: each worker runs whole tasks, and every task alone is single-threaded.
 
-torch's own threads stay out of it (two pools on the same cores wait for each other); what a task computes, and the order
-in which results are put together, never depends on how many workers there are.
+torch's own threads stay out of it (two pools on the same cores wait for each other); what a task computes, and the
+order in which results are put together, never depends on how many workers there are.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+
+_USERS_PER_TASK = 25
 
 Task = Callable[[int], None]
 
@@ -54,6 +57,15 @@ def workers(number: int | None = None) -> Iterator[Workers]:
         if crew._pool is not None:
             crew._pool.shutdown()
         torch.set_num_threads(before)
+
+
+def over_users(kernel: Callable[..., Any], n_users: int, *parts: Any) -> list[Task]:
+    """kernel(low, high, *parts) for all users, some of them at a time."""
+
+    def task(low: int) -> Task:
+        return lambda worker: kernel(low, min(low + _USERS_PER_TASK, n_users), *parts)
+
+    return [task(low) for low in range(0, n_users, _USERS_PER_TASK)]
 
 
 def available() -> int:
