@@ -30,9 +30,7 @@ class SparseProduct:
     def value(self, inputs: Rows) -> Tensor:
         product = torch.zeros(inputs.n_rows, self.weight.shape[1])
         parts = (self.weight.detach().numpy(), inputs.indptr, inputs.items, inputs.values, product.numpy())
-        self.crew.run(
-            [_over(low, high, compiled_rows.weighted_rows, *parts) for low, high in _user_ranges(len(product))]
-        )
+        self.crew.run(over_users(weighted_rows, len(product), *parts))
         return product
 
     def keep(self, inputs: Rows, slopes: Tensor) -> None:

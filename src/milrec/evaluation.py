@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from milrec import metrics, tail
+from milrec.compiled_lists import counts_below, found_in_lists
 from milrec.config import LIST_LENGTH
 from milrec.errors import DataError
 from milrec.interactions import Interactions, Truth
@@ -143,7 +144,7 @@ class _Tally:
         self._note(f"rejected_share@{SHORT_LIST}", share)
 
     def add_preferences(self, block: slice, logits: npt.NDArray[np.float32]) -> None:
-        counts = tail.preference_counts(logits, linear=self.decoder == "linear")
+        counts = _preference_counts(logits, linear=self.decoder == "linear")
         with self._lock:  # several threads look at blocks
             self.preferences += counts
 
@@ -224,7 +225,19 @@ def _decoder(model: Model, settings: FitSettings) -> str | None:
 def _hits(lists: Lists, targets: csr_array) -> metrics.Hits:
     indptr = targets.indptr[lists.users.start : lists.users.stop + 1].astype(np.int64)
     items = targets.indices[indptr[0] : indptr[-1]].astype(np.int64)
-    return metrics.hits_of(lists.items, indptr - indptr[0], items)
+    indptr -= indptr[0]
+    return metrics.Hits(lists.items, found_in_lists(lists.items, indptr, items, targets.shape[1]), indptr, items)
+
+
+def _preference_counts(logits: npt.NDArray[np.float32], linear: bool) -> npt.NDArray[np.int64]:
+    """How many preferences lie in each interval of table 6, over all users.
+
+    They are read off the logits, σ being monotone; where the decoder is linear, logits are preferences.
+    """
+    inner = np.array(tail.PREFERENCE_THRESHOLDS[1:-1])
+    bounds = inner if linear else np.log(inner / (1 - inner))
+    below = counts_below(logits, bounds.astype(np.float32))  # (5,)
+    return np.diff(np.concatenate([[0], below, [logits.size]]))
 
 
 def _number(value: float) -> float | None:

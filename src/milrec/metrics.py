@@ -1,4 +1,4 @@
-"""Ranking measures, one value per user (NumPy, and one compiled loop).
+"""Ranking measures, one value per user (NumPy only).
 
 `Hits` says where in a user's list the items to be found stand; every measure is a function of it. A user without
 targets has no value: NaN.
@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from milrec.compiled_lists import found_in_lists
 
 Floats = npt.NDArray[np.float64]
 _BOOTSTRAP_CELLS = 4_000_000  # users × samples that are drawn at once
@@ -38,13 +36,11 @@ def find_hits(top_items: npt.ArrayLike, targets: Sequence[npt.ArrayLike]) -> Hit
     lists = np.asarray(top_items, dtype=np.int64)
     wanted = [np.asarray(items, dtype=np.int64) for items in targets]
     indptr = np.concatenate([[0], np.cumsum([len(items) for items in wanted])]).astype(np.int64)
-    return hits_of(lists, indptr, np.concatenate([np.zeros(0, np.int64), *wanted]))
-
-
-def hits_of(lists: npt.NDArray[np.int64], indptr: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> Hits:
-    """The same, with all targets in one array."""
-    width = 1 + max(int(lists.max(initial=0)), int(targets.max(initial=0)))
-    return Hits(lists, found_in_lists(lists, indptr, targets, width), indptr, targets)
+    items = np.concatenate([np.zeros(0, np.int64), *wanted])
+    width = 1 + max(int(lists.max(initial=0)), int(items.max(initial=0)))
+    cells = np.repeat(np.arange(len(wanted)), np.diff(indptr)) * width + items
+    listed = np.arange(len(lists))[:, None] * width + lists
+    return Hits(lists, (lists >= 0) & np.isin(listed, cells), indptr, items)
 
 
 def recall(hits: Hits, cutoff: int) -> Floats:

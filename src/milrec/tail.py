@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from milrec.compiled_lists import counts_below
-
 Popularity = npt.NDArray[np.integer[Any]]
 Lists = npt.NDArray[np.int64]
 
@@ -82,15 +80,14 @@ def gini(exposures: npt.NDArray[np.integer[Any]]) -> float:
     return float((2 * rank - len(ordered) - 1) @ ordered / (len(ordered) * ordered.sum()))
 
 
-def preference_counts(logits: npt.NDArray[np.float32], linear: bool = False) -> npt.NDArray[np.int64]:
-    """How many preferences are in [0,.01), [.01,.25), [.25,.5), [.5,.7), [.7,.9), [.9,1] (table 6), over all users.
-
-    They are read off the logits, σ being monotone; where the decoder is linear, logits are preferences.
-    """
-    inner = np.array(PREFERENCE_THRESHOLDS[1:-1])
-    bounds = inner if linear else np.log(inner / (1 - inner))
-    below = counts_below(logits, bounds.astype(np.float32))  # (5,)
-    return np.diff(np.concatenate([[0], below, [logits.size]]))
+def preference_shares(preference: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
+    """Share of each user's items in [0,.01), [.01,.25), [.25,.5), [.5,.7), [.7,.9), [.9,1] (table 6): (n_users, 6)."""
+    inner = np.array(PREFERENCE_THRESHOLDS[1:-1], dtype=preference.dtype)
+    below = np.stack([(preference < threshold).sum(axis=1) for threshold in inner], axis=1)  # (n_users, 5)
+    n_users, n_items = preference.shape
+    edges = np.concatenate([np.zeros((n_users, 1)), below, np.full((n_users, 1), n_items)], axis=1)
+    shares: npt.NDArray[np.float64] = np.diff(edges, axis=1) / n_items
+    return shares
 
 
 def _ratio(above: npt.NDArray[Any], below: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
