@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check format browser ml-1m clean
+.PHONY: demo test check format browser ml-1m bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/milrec demo --out milrec-demo
@@ -28,6 +28,10 @@ ml-1m: $(VENV)/.installed
 	test -d runs/ml-1m-data || $(BIN)/milrec prepare $(DATA) --out runs/ml-1m-data
 	$(BIN)/milrec experiment experiments/defaults.toml --data runs/ml-1m-data --out runs/ml-1m
 
+# Speed and memory against rivals, about half an hour on two quiet cores: make bench [ML_1M=<MovieLens-1M>]
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks --out runs/bench $(if $(ML_1M),--ml-1m $(ML_1M))
+
 # The report is tested in a real browser: Debian's chromium, installed where it is missing.
 browser:
 	@command -v chromium >/dev/null || { \
@@ -45,6 +49,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) -e '.[test]'
+	touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	$(PIP) -e '.[bench]'
 	touch $@
 
 clean:

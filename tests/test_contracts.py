@@ -11,10 +11,11 @@ from milrec.errors import SettingsError
 from milrec.losses import LOSSES
 
 TARGET_SETS = TargetSettings.model_fields["target_set"].annotation.__args__
+DRAWS = [target_set for target_set in TARGET_SETS if target_set != "auto"]  # auto becomes one of the others
 COMBINATIONS = [
     (model, loss, target_set)
     for model, loss in itertools.product(("dae", "mf"), LOSSES)
-    for target_set in ((None,) if loss == "multinomial" else TARGET_SETS)
+    for target_set in ((None,) if loss == "multinomial" else DRAWS)
 ]
 
 
@@ -34,7 +35,8 @@ def weights(recommender) -> dict[str, bytes]:
 
 def test_every_combination_is_here():
     assert set(LOSSES) == {"square", "pointwise", "pairwise", "multinomial", "mil"}
-    assert set(TARGET_SETS) == {"per_user", "shared", "expectation", "all"}
+    assert set(TARGET_SETS) == {"per_user", "shared", "expectation", "all", "auto"}
+    assert set(DRAWS) == {"per_user", "shared", "expectation", "all"}
     assert len(COMBINATIONS) == 2 * (4 * 4 + 1)
 
 
@@ -60,6 +62,15 @@ def test_a_model_keeps_its_contract(split, tmp_path, model, loss, target_set):
     assert not known[users, items].any(), "an adopted or rejected item is listed"
     assert len(table) == (~known).sum(), "an item that could be listed is not"
     assert np.isfinite(table["score"].to_numpy()).all()
+
+
+@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss != "multinomial"])
+def test_auto_is_the_expectation_on_a_small_catalogue(split, model, loss):
+    auto, expectation = (fitted(split, model, loss, target_set) for target_set in ("auto", "expectation"))
+    assert auto.fitted.settings == expectation.fitted.settings
+    assert auto.fitted.settings.target_set.target_set == "expectation"
+    assert weights(auto) == weights(expectation)
 
 
 @pytest.mark.parametrize("model", ["dae", "mf"])

@@ -241,10 +241,13 @@ def test_the_validation_measure_is_that_of_the_evaluation(fitted, split, name, p
     assert measured(fitted.fitted.model) == pytest.approx(fitted.evaluate(split, on=part).measures[name], abs=1e-12)
 
 
-def test_progress_is_told_up_to_the_last_user(fitted, split):
+@pytest.mark.parametrize(("blocks", "at_once"), [(1, 64), (2, 128), (32, 2048)])
+def test_progress_is_told_up_to_the_last_user(fitted, split, monkeypatch, blocks, at_once):
+    assert scoring._BLOCKS_AT_ONCE == 32
+    monkeypatch.setattr(scoring, "_BLOCKS_AT_ONCE", blocks)
     seen = []
     n_users = fitted.evaluate(split, report=lambda done, total: seen.append((done, total))).n_users
-    assert [done for done, _ in seen] == [*range(64, n_users, 64), n_users]
+    assert [done for done, _ in seen] == [*range(at_once, n_users, at_once), n_users]
     assert {total for _, total in seen} == {n_users}
 
 

@@ -9,6 +9,7 @@ from milrec.folding import fold_in
 from milrec.losses import LOSSES
 from milrec.models import MatrixFactorization, initialise
 from milrec.presets import settings_for
+from milrec.rows import Rows
 
 N_USERS, N_ITEMS, N_FACTORS, N_DRAWN = 40, 12, 3, 5
 
@@ -24,11 +25,11 @@ def untrained(settings, seed=0) -> MatrixFactorization:
     return model
 
 
-def pairs(rows) -> csr_array:
-    return csr_array(np.array(rows, dtype=np.float32))
+def pairs(dense) -> Rows:
+    return Rows.of(csr_array(np.array(dense, dtype=np.float32)), np.arange(len(dense)))
 
 
-def some_users(n_users=3, seed=0) -> tuple[csr_array, csr_array]:
+def some_users(n_users=3, seed=0) -> tuple[Rows, Rows]:
     """Adopted and rejected items of users, no item both."""
     kinds = np.random.default_rng(seed).choice(3, (n_users, N_ITEMS), p=[0.6, 0.3, 0.1])
     return pairs(kinds == 1), pairs(kinds == 2)
@@ -39,7 +40,7 @@ def ridge(model, adopted, rejected, strength) -> np.ndarray:
     decoder, bias = (value.detach().double().numpy() for value in (model.decoder_weight, model.decoder_bias))
     shift = model.encoder_bias.detach().double().numpy()
     rows = []
-    for own, refused in zip(adopted.toarray() > 0, rejected.toarray() > 0, strict=True):
+    for own, refused in zip(adopted.dense(N_ITEMS) > 0, rejected.dense(N_ITEMS) > 0, strict=True):
         missing = ~(own | refused)
         weight = np.where(missing, min(N_DRAWN, missing.sum()) / max(missing.sum(), 1), 1.0)
         wanted = own - bias - decoder @ shift  # what w alone has to give
@@ -59,10 +60,10 @@ def test_with_square_loss_the_latent_is_that_of_the_normal_equations(form, weigh
     assert latent.numpy() == pytest.approx(ridge(model, adopted, rejected, strength), abs=1e-3)
 
 
-@pytest.mark.parametrize("target_set", ["per_user", "shared", "expectation"])
+@pytest.mark.parametrize("target_set", ["per_user", "shared", "auto"])
 def test_however_missing_items_were_drawn_fold_in_takes_their_expectation(target_set):
     settings = settings_for("mf", "mil", {"n_factors": N_FACTORS, "target_set": target_set})
-    expectation = settings_for("mf", "mil", {"n_factors": N_FACTORS})
+    expectation = settings_for("mf", "mil", {"n_factors": N_FACTORS, "target_set": "expectation"})
     model = untrained(settings)
     adopted, rejected = some_users()
     first, second = (fold_in(model, one, adopted, rejected, N_DRAWN) for one in (settings, expectation))
@@ -84,7 +85,8 @@ def test_a_user_is_folded_in_alone_as_among_others(loss):
     adopted, rejected = some_users()
     together = fold_in(model, settings, adopted, rejected, N_DRAWN).numpy()
     for user in range(3):
-        alone = fold_in(model, settings, csr_array(adopted[[user]]), csr_array(rejected[[user]]), N_DRAWN)
+        own = (pairs(rows.dense(N_ITEMS)[[user]]) for rows in (adopted, rejected))
+        alone = fold_in(model, settings, *own, N_DRAWN)
         assert alone.numpy()[0] == pytest.approx(together[user], abs=1e-4)
 
 
@@ -92,7 +94,7 @@ def test_a_user_is_folded_in_alone_as_among_others(loss):
 @pytest.mark.parametrize("encoder", ["linear", "sigmoid", "tanh", "relu"])
 def test_a_user_without_items_has_a_finite_latent(loss, encoder):
     settings = settings_for("mf", loss, {"n_factors": N_FACTORS, "encoder": encoder})
-    nothing = csr_array((2, N_ITEMS), dtype=np.float32)
+    nothing = Rows.none(2)
     latent = fold_in(untrained(settings), settings, nothing, nothing, N_DRAWN)
     assert latent.shape == (2, N_FACTORS) and latent.isfinite().all()
 

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 from milrec.losses import (
     MissingInformationLoss,
@@ -16,7 +17,8 @@ from milrec.losses import (
     SquareLoss,
     Targets,
 )
-from milrec.sampling import draw_partners
+from milrec.rows import Rows
+from milrec.sampling import dense_targets, draw_targets
 
 ADOPTED = [[1, 0, 0, 1, 0], [0, 1, 0, 0, 0]]
 REJECTED = [[0, 0, 1, 0, 0], [0, 0, 0, 0, 1]]
@@ -58,6 +60,13 @@ def known(adopted, missing=None, rejected=None, partner=None) -> Targets:
         double(missing or nothing),
         None if partner is None else torch.tensor(partner),
     )
+
+
+def drawn_partners(adopted, random) -> torch.Tensor:
+    """The partners that a fit would draw for every item."""
+    rows = Rows.of(csr_array(np.array(adopted, dtype=np.float32)), np.arange(len(adopted)))
+    n_items = len(adopted[0])
+    return dense_targets(draw_targets(rows, Rows.none(rows.n_rows), n_items, None, 1, random), n_items, True).partner
 
 
 def value_of(loss, preference, targets) -> list[float]:
@@ -170,7 +179,7 @@ def test_the_expected_pair_loss_is_the_mean_over_many_drawn_partners():
     loss, n_draws = PairwiseCrossEntropy(), 4000
     drawn = np.zeros(2)
     for _ in range(n_draws):
-        partner = draw_partners(np.array(ADOPTED, dtype=np.float32), random)
+        partner = drawn_partners(ADOPTED, random)
         targets = known(ADOPTED, MISSING, REJECTED)
         targets = Targets(targets.adopted, targets.rejected, targets.missing, partner)
         drawn += value_of_logits(loss, LOGITS, targets).numpy() / n_draws
@@ -183,9 +192,8 @@ def test_a_user_without_adopted_items_has_no_pairs_drawn_or_expected():
     missing = [[1, 1, 1, 1]]
     logits = [[0.5, -1.0, 2.0, 0.0]]
     expected = known(adopted.tolist(), missing)
-    drawn = Targets(
-        expected.adopted, expected.rejected, expected.missing, draw_partners(adopted, np.random.default_rng(0))
-    )
+    partner = drawn_partners(adopted, np.random.default_rng(0))
+    drawn = Targets(expected.adopted, expected.rejected, expected.missing, partner)
     assert value_of_logits(PairwiseCrossEntropy(), logits, expected).item() == 0
     assert value_of_logits(PairwiseCrossEntropy(), logits, drawn).item() == 0
 

@@ -7,17 +7,19 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
+from milrec.batches import corrupted
 from milrec.config import AutoencoderSettings, FactorizationSettings, PopularitySettings
 from milrec.models import (
     DenoisingAutoencoder,
     MatrixFactorization,
     Popularity,
     build_model,
-    corrupted,
     encoder_inputs,
     initialise,
-    weight_decay,
 )
+from milrec.presets import settings_for
+from milrec.rows import Rows
+from milrec.steps import decay_slopes
 
 ACTIVATIONS = {
     "linear": lambda x: x,
@@ -39,6 +41,12 @@ def with_weights(model, encoder=ENCODER):
     }
     model.load_state_dict({name: torch.tensor(value) for name, value in values.items()})
     return model
+
+
+def rows(dense) -> Rows:
+    """Sparse rows of a plain matrix."""
+    matrix = csr_array(np.asarray(dense, dtype=np.float32))
+    return Rows.of(matrix, np.arange(matrix.shape[0]))
 
 
 @pytest.mark.parametrize("encoder", ACTIVATIONS)
@@ -142,10 +150,9 @@ def test_starting_weights_do_not_touch_the_global_generator():
     ],
 )  # fmt: skip
 def test_the_encoder_sees_rows_of_length_1(weights, row):
-    adopted = csr_array(np.array([[3, 0, 4], [0, 0, 0], [0, 9, 0]], dtype=np.float32))
-    inputs = encoder_inputs(adopted, weights)
-    assert inputs.dtype == np.float32
-    assert inputs.toarray().tolist() == [pytest.approx(row), [0, 0, 0], [0, 1, 0]]
+    inputs = encoder_inputs(rows([[3, 0, 4], [0, 0, 0], [0, 9, 0]]), weights)
+    assert inputs.values.dtype == np.float32
+    assert inputs.dense(3).tolist() == [pytest.approx(row), [0, 0, 0], [0, 1, 0]]
 
 
 @pytest.mark.parametrize("weights", ["binary", "counts", "log"])
@@ -153,61 +160,86 @@ def test_the_encoder_sees_no_nan_whatever_the_counts_are(weights):
     random = np.random.default_rng(0)
     counts = (random.random((50, 20)) < 0.2) * np.exp(random.normal(0, 12, (50, 20)))
     counts[7] = 0
-    inputs = encoder_inputs(csr_array(counts.astype(np.float32)), weights).toarray()
+    inputs = encoder_inputs(rows(counts), weights).dense(20)
     length = np.sqrt((inputs.astype(np.float64) ** 2).sum(axis=1))
     assert length == pytest.approx(counts.any(axis=1).astype(float), abs=1e-6)
 
 
 def test_the_encoder_sees_nothing_of_users_who_have_nothing():
-    inputs = encoder_inputs(csr_array((3, 4), dtype=np.float32), "binary")
-    assert inputs.shape == (3, 4) and inputs.nnz == 0
+    inputs = encoder_inputs(Rows.none(3), "binary")
+    assert inputs.n_rows == 3 and len(inputs.items) == len(inputs.values) == 0
 
 
 def test_what_the_encoder_sees_leaves_the_interactions_as_they_are():
-    adopted = csr_array(np.array([[3, 0, 4]], dtype=np.float32))
+    adopted = rows([[3, 0, 4]])
     for weights in ("binary", "counts", "log"):
         encoder_inputs(adopted, weights)
-    assert adopted.toarray().tolist() == [[3, 0, 4]]
+    assert adopted.dense(3).tolist() == [[3, 0, 4]]
 
 
 @pytest.mark.parametrize("corruption", [0.1, 0.5, 0.8])
 def test_corruption_hides_entries_and_keeps_the_mean(corruption):
-    inputs = np.full((400, 500), 0.25, dtype=np.float32)
+    inputs = rows(np.full((400, 500), 0.25))
     seen = corrupted(inputs, corruption, np.random.default_rng(0))
-    assert seen.dtype == np.float32
-    assert (seen == 0).mean() == pytest.approx(corruption, abs=0.005)
-    assert seen[seen > 0] == pytest.approx(0.25 / (1 - corruption))
-    assert seen.mean() == pytest.approx(0.25, rel=0.02)
+    assert seen.values.dtype == np.float32
+    dense = seen.dense(500)
+    assert (dense == 0).mean() == pytest.approx(corruption, abs=0.005)
+    assert seen.values == pytest.approx(0.25 / (1 - corruption))
+    assert dense.mean() == pytest.approx(0.25, rel=0.02)
+
+
+def test_corruption_shows_nobody_what_another_user_has():
+    dense = np.random.default_rng(0).random((60, 40)) * (np.random.default_rng(1).random((60, 40)) < 0.3)
+    dense[[0, 17, 59]] = 0
+    seen = corrupted(rows(dense), 0.5, np.random.default_rng(2)).dense(40)
+    assert seen == pytest.approx(np.where(seen > 0, 2 * dense, 0), rel=1e-6)
+    assert 0 < (seen > 0).sum() < (dense > 0).sum()
 
 
 def test_corruption_hides_entries_independently_and_anew_each_time():
-    inputs = np.ones((200, 200), dtype=np.float32)
+    inputs = rows(np.ones((200, 200)))
     random = np.random.default_rng(0)
-    first, second = (corrupted(inputs, 0.5, random) > 0 for _ in range(2))
+    first, second = (corrupted(inputs, 0.5, random).dense(200) > 0 for _ in range(2))
     assert (first & second).mean() == pytest.approx(0.25, abs=0.01)
     assert (first[:, 0] & first[:, 1]).mean() == pytest.approx(0.25, abs=0.08)
 
 
 def test_without_corruption_the_encoder_sees_everything():
-    inputs = np.ones((3, 4), dtype=np.float32)
-    assert np.array_equal(corrupted(inputs, 0, np.random.default_rng(0)), inputs)
+    inputs = rows(np.ones((3, 4)))
+    assert np.array_equal(corrupted(inputs, 0, np.random.default_rng(0)).dense(4), np.ones((3, 4)))
+
+
+def slopes_of(model, kind, form, strength) -> dict[str, float]:
+    values = {"n_factors": 2, "weight_decay": strength, "weight_decay_form": form}
+    return decay_slopes(model, settings_for(kind, "mil", values))
 
 
 def test_plain_weight_decay_by_hand():
+    """The slope of 0.1·(‖W‖² + ‖W'‖²) is 0.2 times the weight."""
     model = with_weights(DenoisingAutoencoder(AutoencoderSettings(n_factors=2), 3))
-    encoder, decoder = 1 + 4 + 0.25 + 1 + 9, 4 + 1 + 1 + 0.25 + 1
-    assert weight_decay(model, 0.1, "plain").item() == pytest.approx(0.1 * (encoder + decoder))
+    slopes = slopes_of(model, "dae", "plain", 0.1)
+    assert slopes == pytest.approx({"encoder_weight": 0.2, "decoder_weight": 0.2})
 
 
 def test_scaled_weight_decay_by_hand():
+    """The slope of 0.1/2·(‖W‖²/2 + ‖W'‖²/3): two factors, two users, three items."""
     model = with_weights(MatrixFactorization(FactorizationSettings(n_factors=2), 2, 3), encoder=ENCODER[:2])
-    encoder, decoder = 1 + 4 + 0.25, 4 + 1 + 1 + 0.25 + 1
-    assert weight_decay(model, 0.1, "scaled").item() == pytest.approx(0.1 / 2 * (encoder / 2 + decoder / 3))
+    slopes = slopes_of(model, "mf", "scaled", 0.1)
+    assert slopes == pytest.approx({"encoder_weight": 0.1 / 2, "decoder_weight": 0.1 / 3})
+
+
+@pytest.mark.parametrize("form", ["plain", "scaled"])
+def test_weight_decay_is_the_slope_of_the_squared_length_of_the_weights(form):
+    model = with_weights(DenoisingAutoencoder(AutoencoderSettings(n_factors=2), 3))
+    slopes = slopes_of(model, "dae", form, 0.7)
+    scale = 1 if form == "plain" else 1 / (2 * 3)
+    (0.7 * scale * (model.encoder_weight.square().sum() + model.decoder_weight.square().sum())).backward()
+    for name in ("encoder_weight", "decoder_weight"):
+        weight = getattr(model, name)
+        assert torch.allclose(weight.grad, slopes[name] * weight)
 
 
 @pytest.mark.parametrize("form", ["plain", "scaled"])
 def test_weight_decay_leaves_biases_alone(form):
     model = with_weights(DenoisingAutoencoder(AutoencoderSettings(n_factors=2), 3))
-    weight_decay(model, 1.0, form).backward()
-    assert model.encoder_weight.grad.any() and model.decoder_weight.grad.any()
-    assert model.encoder_bias.grad is None and model.decoder_bias.grad is None
+    assert set(slopes_of(model, "dae", form, 1.0)) == {"encoder_weight", "decoder_weight"}

@@ -24,11 +24,12 @@ from milrec.losses import (
     Targets,
 )
 from milrec.metrics import find_hits, ndcg, novelties, novelty_ndcg, recall
-from milrec.models import build_model, encoder_inputs, initialise, weight_decay
+from milrec.models import build_model, encoder_inputs, initialise
 from milrec.presets import settings_for
-from milrec.sampling import draw_targets, n_missing_drawn
+from milrec.rows import Rows
+from milrec.sampling import dense_targets, draw_targets, n_missing_drawn
+from milrec.steps import batch_loss, decay_slopes
 from milrec.tail import interval_counts, interval_cuts, list_shares, preference_shares, tail_intervals
-from milrec.training import batch_loss
 
 N_USERS, N_ITEMS = 9, 14
 MIL_GRID = [(5e1, 2), (1e3, 4), (2e4, 6), (5e5, 10), (1e6, 10), (5e6, 10), (5e9, 15)]
@@ -49,6 +50,11 @@ def logits():
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
+
+
+def rows(dense) -> Rows:
+    """Sparse rows of a plain matrix."""
+    return Rows.of(csr_array(np.asarray(dense, dtype=np.float32)), np.arange(len(dense)))
 
 
 def losses(loss, logits, preference, p, missing=None, partner=None) -> np.ndarray:
@@ -88,9 +94,10 @@ def test_equation_4_sums_over_the_target_set_with_a_confidence_of_1_and_averages
     model = build_model(settings.model, N_USERS, N_ITEMS)
     initialise(model, 0)
     adopted = (known == 1).astype(np.float32)
-    targets = draw_targets(adopted, adopted * 0, settings.target_set, 5, np.random.default_rng(0))
+    targets = draw_targets(rows(adopted), Rows.none(N_USERS), N_ITEMS, settings.target_set, 5, np.random.default_rng(0))
+    missing = dense_targets(targets, N_ITEMS, pairs=False).missing.numpy()
     inputs = adopted / np.sqrt(adopted.sum(axis=1, keepdims=True))
-    batch = Batch(torch.arange(N_USERS), torch.from_numpy(inputs), targets)
+    batch = Batch(rows(inputs), targets)
     w, b, w_out, b_out = (
         value.detach().double().numpy()
         for value in (model.encoder_weight, model.encoder_bias, model.decoder_weight, model.decoder_bias)
@@ -98,7 +105,7 @@ def test_equation_4_sums_over_the_target_set_with_a_confidence_of_1_and_averages
     total = 0.0
     for user in range(N_USERS):
         q = sigmoid(w_out @ (w.T @ inputs[user] + b) + b_out)
-        drawn = np.flatnonzero(targets.missing[user].numpy())
+        drawn = np.flatnonzero(missing[user])
         assert len(drawn) == 5 and not adopted[user, drawn].any()
         for item in [*np.flatnonzero(adopted[user]), *drawn]:
             p = adopted[user, item]
@@ -172,19 +179,30 @@ def test_figure_1_missing_items_may_be_anywhere_but_near_0_and_1(height, steepne
     assert (np.diff(term[:51]) < 0).all() and (np.diff(term[50:]) > 0).all()
 
 
+def slopes_of_decay(model, decay) -> dict[str, float]:
+    """Slope of a weight decay per unit of weight, by finite differences along each of the two weights."""
+    names = ("encoder_weight", "decoder_weight")
+    weights = {name: getattr(model, name).detach().double().numpy() for name in names}
+    slopes, step = {}, 1e-4
+    for name in names:
+        up, down = (decay(*{**weights, name: (1 + sign * step) * weights[name]}.values()) for sign in (1, -1))
+        slopes[name] = (up - down) / (2 * step) / np.linalg.norm(weights[name]) ** 2
+    return slopes
+
+
 def test_equation_9_weight_decay():
     model = build_model(AutoencoderSettings(n_factors=4), N_USERS, N_ITEMS)
     initialise(model, 0)
-    w, w_out = (value.detach().double().numpy() for value in (model.encoder_weight, model.decoder_weight))
-    expected = 0.3 * (np.linalg.norm(w) ** 2 + np.linalg.norm(w_out) ** 2)
-    assert weight_decay(model, 0.3, "plain").item() == pytest.approx(expected)
+    settings = settings_for("dae", "mil", {"n_factors": 4, "weight_decay": 0.3, "weight_decay_form": "plain"})
+    slopes = slopes_of_decay(model, lambda w, w_out: 0.3 * (np.linalg.norm(w) ** 2 + np.linalg.norm(w_out) ** 2))
+    assert decay_slopes(model, settings) == pytest.approx(slopes, rel=1e-6)
 
 
 @pytest.mark.parametrize("weights", ["binary", "counts"])
 def test_equations_10_and_11_a_user_is_the_weighted_sum_of_one_hot_items_normalised(weights):
     counts = np.random.default_rng(0).poisson(0.7, (N_USERS, N_ITEMS))
     one_hot = np.eye(N_ITEMS)
-    seen = encoder_inputs(csr_array(counts.astype(np.float32)), weights).toarray()
+    seen = encoder_inputs(rows(counts), weights).dense(N_ITEMS)
     for user in range(N_USERS):
         items = np.flatnonzero(counts[user])
         vector = sum((counts[user, i] if weights == "counts" else 1) * one_hot[i] for i in items)
@@ -212,9 +230,11 @@ def test_equations_12_and_13_autoencoder(encoder, decoder):
 def test_equation_14_weight_decay_scaled_by_users_items_and_factors():
     model = build_model(FactorizationSettings(n_factors=4), N_USERS, N_ITEMS)
     initialise(model, 0)
-    w, w_out = (value.detach().double().numpy() for value in (model.encoder_weight, model.decoder_weight))
-    expected = 70 / 4 * (np.linalg.norm(w) ** 2 / N_USERS + np.linalg.norm(w_out) ** 2 / N_ITEMS)
-    assert weight_decay(model, 70, "scaled").item() == pytest.approx(expected)
+    settings = settings_for("mf", "mil", {"n_factors": 4, "weight_decay": 70, "weight_decay_form": "scaled"})
+    slopes = slopes_of_decay(
+        model, lambda w, w_out: 70 / 4 * (np.linalg.norm(w) ** 2 / N_USERS + np.linalg.norm(w_out) ** 2 / N_ITEMS)
+    )
+    assert decay_slopes(model, settings) == pytest.approx(slopes, rel=1e-6)
 
 
 @pytest.mark.parametrize("factor", [1, 5, 10, 50, 100, 150])
@@ -223,9 +243,9 @@ def test_section_3_3_a_target_set_joins_the_adopted_items_with_a_multiple_of_the
     adopted[:, 0] = 1
     n_drawn = n_missing_drawn(csr_array(adopted), factor)
     assert n_drawn == round(factor * np.median(adopted.sum(axis=1)))
-    targets = draw_targets(
-        adopted, adopted * 0, TargetSettings(target_factor=factor), n_drawn, np.random.default_rng(1)
-    )
+    settings = TargetSettings(target_factor=factor)
+    drawn = draw_targets(rows(adopted), Rows.none(20), 2000, settings, n_drawn, np.random.default_rng(1))
+    targets = dense_targets(drawn, 2000, pairs=False)
     missing = targets.missing.numpy()
     assert np.array_equal(targets.adopted.numpy(), adopted)
     assert missing.sum(axis=1).tolist() == np.minimum(n_drawn, 2000 - adopted.sum(axis=1)).tolist()
@@ -320,7 +340,8 @@ def on_real_data():
     """MIL and point-wise cross-entropy on MovieLens-100k, each stopped where its validation is best."""
     data = milrec.read(real_data("ml-100k"), adopt_min=4, min_per_user=5)
     split = milrec.split_interactions(data, seed=0)
-    values = {"n_factors": 50, "epochs": 80, "learning_rate": 1e-2, "patience": 2}
+    values = {"n_factors": 50, "epochs": 80, "batch_size": 100, "learning_rate": 1e-2, "schedule": "constant"}
+    values |= {"averaging": 0, "slack": 0, "validate_every": None, "patience": 2}
     results = {loss: milrec.fit(split, "dae", loss, **values).evaluate(split) for loss in ("mil", "pointwise")}
     return {**results, "popularity": milrec.fit(split, "popularity").evaluate(split)}
 

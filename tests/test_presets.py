@@ -58,7 +58,7 @@ def test_cross_entropy_keeps_preferences_a_hundred_thousandth_away_from_0_and_1(
 
 def test_without_a_name_it_is_the_autoencoder_with_the_missing_information_loss():
     settings = settings_for()
-    assert (settings.model.model, settings.loss.loss, settings.target_set.target_set) == ("dae", "mil", "expectation")
+    assert (settings.model.model, settings.loss.loss, settings.target_set.target_set) == ("dae", "mil", "auto")
     assert settings.training.epochs is None and settings.training.iterations is None
     assert settings == settings_for("dae") == settings_for("dae", "mil") == settings_for(None, "mil")
 
@@ -70,6 +70,36 @@ def test_every_model_has_settings_for_every_loss(model, loss):
     assert (settings.model.model, settings.loss.loss) == (model, loss)
     assert settings.model.decoder in settings.loss.decoders
     assert (settings.target_set is None) == (loss == "multinomial")
+
+
+@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_defaults_need_no_set_length(model, loss):
+    training = settings_for(model, loss).training
+    assert (training.epochs, training.iterations, training.batch_size) == (None, None, None)
+    assert (training.learning_rate, training.schedule, training.averaging) == (5e-3, "inverse_sqrt", 0.15)
+    assert (training.validate_every, training.patience, training.slack) == (50, 6, 0.002)
+
+
+@pytest.mark.parametrize(
+    ("n_users", "batch_size"), [(1, 100), (6_000, 100), (6_060, 101), (12_000, 200), (30_000, 500), (10**6, 500)]
+)
+def test_a_batch_is_a_60th_of_the_users_but_from_100_to_500(n_users, batch_size):
+    assert settings_for("dae", "mil").for_data(n_users, 10).training.batch_size == batch_size
+    assert settings_for("dae", "mil", {"batch_size": 7}).for_data(n_users, 10).training.batch_size == 7
+
+
+@pytest.mark.parametrize(("n_items", "target_set"), [(1, "expectation"), (50_000, "expectation"), (50_001, "shared")])
+def test_the_size_of_the_catalogue_decides_on_the_target_set_where_it_is_auto(n_items, target_set):
+    assert settings_for("dae", "mil").for_data(10, n_items).target_set.target_set == target_set
+    for told in ("per_user", "shared", "expectation", "all"):
+        settings = settings_for("dae", "mil", {"target_set": told})
+        assert settings.for_data(10, n_items).target_set.target_set == told
+
+
+@pytest.mark.parametrize("name", [*PAPER_TABLE, "popularity"])
+def test_the_size_of_the_data_decides_nothing_for_the_papers_rows_and_popularity(name):
+    assert settings_for(name).for_data(10**6, 10**6) == settings_for(name)
 
 
 def test_an_unknown_model_is_an_error_that_lists_the_known():

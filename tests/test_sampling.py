@@ -7,14 +7,8 @@ from scipy.sparse import csr_array
 from scipy.stats import chisquare
 
 from milrec.config import TargetSettings
-from milrec.sampling import (
-    draw_partners,
-    draw_per_user,
-    draw_shared,
-    draw_targets,
-    expected,
-    n_missing_drawn,
-)
+from milrec.rows import Rows
+from milrec.sampling import dense_targets, draw_targets, n_missing_drawn
 
 N_ITEMS = 30
 
@@ -26,6 +20,40 @@ def known():
     for user, count in enumerate((3, 10, 28, 30)):
         known[user, np.random.default_rng(user).permutation(N_ITEMS)[:count]] = True
     return known
+
+
+def rows(dense) -> Rows:
+    """Sparse rows of a plain matrix."""
+    dense = np.asarray(dense, dtype=np.float32)
+    items = np.nonzero(dense)[1].astype(np.int32)
+    return Rows(np.concatenate([[0], np.cumsum((dense != 0).sum(axis=1))]), items, dense[dense != 0])
+
+
+def weights(target_set, known, n_drawn, random) -> np.ndarray:
+    """The weights of missing items, users × items; every other known item is rejected, the others are adopted."""
+    adopted = known & (np.arange(known.shape[1]) % 2 == 0)
+    settings = TargetSettings(target_set=target_set)
+    drawn = draw_targets(rows(adopted), rows(known & ~adopted), known.shape[1], settings, n_drawn, random)
+    return dense_targets(drawn, known.shape[1], pairs=False).missing.numpy()
+
+
+def draw_per_user(known, n_drawn, random):
+    return weights("per_user", known, n_drawn, random)
+
+
+def draw_shared(known, n_drawn, random):
+    return weights("shared", known, n_drawn, random)
+
+
+def expected(known, n_drawn):
+    return weights("expectation", known, n_drawn, np.random.default_rng(0))
+
+
+def partners(adopted, random) -> torch.Tensor:
+    """The partner of each item, users × items."""
+    nothing = Rows.none(len(adopted))
+    drawn = draw_targets(rows(adopted), nothing, adopted.shape[1], TargetSettings(), 1, random)
+    return dense_targets(drawn, adopted.shape[1], pairs=True).partner
 
 
 def adopted_by(counts):
@@ -50,10 +78,23 @@ def test_a_draw_per_user_has_exactly_as_many_items_as_it_can(known, n_drawn):
     assert set(np.unique(drawn)) <= {0.0, 1.0}
 
 
-def test_a_draw_per_user_has_exactly_as_many_items_also_where_two_random_keys_are_equal():
-    """Of 40,000 keys in single precision two are often equal; with this seed they stand at the limit of a user."""
-    drawn = draw_per_user(np.zeros((16, 40_000), dtype=bool), 20_000, np.random.default_rng(88))
-    assert drawn.sum(axis=1).tolist() == [20_000] * 16
+@pytest.mark.parametrize("n_drawn", [19_999, 20_000, 20_001, 39_999])
+def test_a_draw_per_user_of_a_large_catalogue_has_exactly_as_many_items(n_drawn):
+    """About half of the items: from there on those that are not drawn are named instead."""
+    drawn = draw_per_user(np.zeros((16, 40_000), dtype=bool), n_drawn, np.random.default_rng(88))
+    assert drawn.sum(axis=1).tolist() == [n_drawn] * 16
+
+
+@pytest.mark.parametrize("n_drawn", [4, 23])
+def test_those_that_are_fewer_are_named_the_drawn_items_or_the_others(n_drawn):
+    adopted = rows(np.eye(1, N_ITEMS) + np.eye(1, N_ITEMS, 7))
+    drawn = draw_targets(adopted, Rows.none(1), N_ITEMS, TargetSettings(), n_drawn, np.random.default_rng(0))
+    few_are_drawn = n_drawn == 4
+    assert len(drawn.exceptions.items) == (4 if few_are_drawn else 28 - 23)
+    assert drawn.weight.tolist() == [0 if few_are_drawn else 1]
+    assert set(drawn.exceptions.values) == {1.0 if few_are_drawn else 0.0}
+    assert not {0, 7} & set(drawn.exceptions.items.tolist())
+    assert (np.diff(drawn.exceptions.items) > 0).all()
 
 
 @pytest.mark.parametrize("draw", [draw_per_user, draw_shared])
@@ -63,9 +104,10 @@ def test_a_draw_never_has_a_known_item(known, draw):
         assert not draw(known, n_drawn, random)[known].any()
 
 
-def test_a_draw_per_user_is_uniform_over_the_missing_items(known):
+@pytest.mark.parametrize("n_drawn", [4, 15])
+def test_a_draw_per_user_is_uniform_over_the_missing_items(known, n_drawn):
     random = np.random.default_rng(0)
-    n_draws, n_drawn = 4000, 4
+    n_draws = 4000
     counts = sum(draw_per_user(known, n_drawn, random) for _ in range(n_draws))
     for user in (0, 1):
         seen = counts[user, ~known[user]]
@@ -101,7 +143,7 @@ def test_a_shared_draw_has_the_same_items_for_all_users(known):
 @pytest.mark.parametrize("n_drawn", [1, 6, 25])
 def test_a_shared_draw_is_unbiased(known, n_drawn):
     random = np.random.default_rng(0)
-    n_draws = 20_000
+    n_draws = 8_000
     mean = sum(draw_shared(known, n_drawn, random).astype(np.float64) for _ in range(n_draws)) / n_draws
     weight = expected(known, n_drawn).astype(np.float64)
     noise = weight * np.sqrt((N_ITEMS / n_drawn - 1) / n_draws)  # a weight is there or not with chance n/N_ITEMS
@@ -135,30 +177,38 @@ def test_rejected_items_are_never_drawn_as_missing(target_set):
     adopted[0, :2] = adopted[1, 3] = 1
     rejected[0, 2] = rejected[1, :3] = 1
     settings = TargetSettings(target_set=target_set)
-    targets = draw_targets(adopted, rejected, settings, 4, np.random.default_rng(0))
+    drawn = draw_targets(rows(adopted), rows(rejected), 6, settings, 4, np.random.default_rng(0))
+    targets = dense_targets(drawn, 6, pairs=False)
     assert targets.adopted.tolist() == adopted.tolist() and targets.rejected.tolist() == rejected.tolist()
     assert not targets.missing[torch.from_numpy(adopted + rejected) > 0].any()
     assert targets.missing.dtype == torch.float32 and targets.partner is None
 
 
+def test_what_was_adopted_counts_as_1_whatever_its_weight():
+    drawn = draw_targets(rows([[3, 0, 0.5]]), rows([[0, 7, 0]]), 3, TargetSettings(), 1, np.random.default_rng(0))
+    targets = dense_targets(drawn, 3, pairs=False)
+    assert targets.adopted.tolist() == [[1, 0, 1]] and targets.rejected.tolist() == [[0, 1, 0]]
+
+
 def test_all_missing_items_have_weight_1():
     adopted = np.eye(3, 5, dtype=np.float32)
-    targets = draw_targets(adopted, adopted * 0, TargetSettings(target_set="all"), 1, np.random.default_rng(0))
-    assert targets.missing.tolist() == (1 - adopted).tolist()
+    settings = TargetSettings(target_set="all")
+    drawn = draw_targets(rows(adopted), Rows.none(3), 5, settings, 1, np.random.default_rng(0))
+    assert dense_targets(drawn, 5, pairs=False).missing.tolist() == (1 - adopted).tolist()
 
 
 def test_without_a_target_set_no_missing_item_is_named():
-    adopted = np.eye(3, 5, dtype=np.float32)
-    assert not draw_targets(adopted, adopted * 0, None, 1, np.random.default_rng(0)).missing.any()
+    drawn = draw_targets(rows(np.eye(3, 5)), Rows.none(3), 5, None, 1, np.random.default_rng(0))
+    assert not dense_targets(drawn, 5, pairs=False).missing.any()
 
 
 def test_partners_are_adopted_items():
     random = np.random.default_rng(0)
     adopted = (random.random((40, 25)) < 0.2).astype(np.float32)
     adopted[:, 7] = 1  # everybody has something
-    partners = draw_partners(adopted, random)
-    assert partners.shape == (40, 25) and partners.dtype == torch.int64
-    assert np.take_along_axis(adopted, partners.numpy(), axis=1).all()
+    drawn = partners(adopted, random)
+    assert drawn.shape == (40, 25) and drawn.dtype == torch.int64
+    assert np.take_along_axis(adopted, drawn.numpy(), axis=1).all()
 
 
 def test_partners_are_uniform_over_the_adopted_items_and_independent_of_the_item():
@@ -166,7 +216,7 @@ def test_partners_are_uniform_over_the_adopted_items_and_independent_of_the_item
     adopted[0, [1, 4, 6, 9]] = 1
     adopted[1, [0, 2]] = 1
     random = np.random.default_rng(0)
-    drawn = np.stack([draw_partners(adopted, random).numpy() for _ in range(2000)])  # (n_draws, 2, 10)
+    drawn = np.stack([partners(adopted, random).numpy() for _ in range(2000)])  # (n_draws, 2, 10)
     for user, own in enumerate(([1, 4, 6, 9], [0, 2])):
         for item in range(10):
             assert chisquare([(drawn[:, user, item] == one).sum() for one in own]).pvalue > 0.0005
@@ -175,4 +225,4 @@ def test_partners_are_uniform_over_the_adopted_items_and_independent_of_the_item
 
 
 def test_partners_of_a_batch_in_which_nobody_has_anything_are_drawn_without_an_error():
-    assert draw_partners(np.zeros((2, 3), dtype=np.float32), np.random.default_rng(0)).shape == (2, 3)
+    assert partners(np.zeros((2, 3), dtype=np.float32), np.random.default_rng(0)).shape == (2, 3)

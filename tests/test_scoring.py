@@ -1,5 +1,6 @@
 """Scores → lists: ties, masks, and no dependence on who else is scored."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.sparse import csr_array
 
+from milrec import scoring
 from milrec.models import build_model, initialise
 from milrec.presets import settings_for
-from milrec.scoring import logit_blocks, masked, top_items
+from milrec.scoring import ROWS, leave_out, lists_for, logits_of, top_items
 from milrec.splitting import Audience
 
 N_USERS, N_ITEMS = 150, 37
@@ -97,15 +99,19 @@ def test_what_a_user_has_or_rejected_is_masked():
         removed=csr_array(single([[1, 0, 0, 0], [0, 0, 0, 2]])),
         rows=None,
     )
-    logits = single([[1, 2, 3, 4], [5, 6, 7, 8]])
+    scores = single([[1, 2, 3, 4], [5, 6, 7, 8]])
+    second = scores[1:].copy()
+    leave_out(scores, audience, slice(0, 2))
     minus = -np.inf
-    assert masked(logits, audience).tolist() == [[minus, minus, 3, 4], [5, 6, 7, minus]]
-    assert logits.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert scores.tolist() == [[minus, minus, 3, 4], [5, 6, 7, minus]]
+    leave_out(second, audience, slice(1, 2))
+    assert second.tolist() == [[5, 6, 7, minus]]
 
 
 def test_only_allowed_items_are_left():
     audience = Audience(nothing(), nothing(), csr_array(single([[0, 0, 1, 0]])), None)
-    scores = masked(single([[1, 2, 3, 4]]), audience, np.array([True, False, True, False]))
+    scores = single([[1, 2, 3, 4]])
+    leave_out(scores, audience, slice(0, 1), np.array([True, False, True, False]))
     assert scores.tolist() == [[1, -np.inf, -np.inf, -np.inf]]
     assert top_items(scores, 4).tolist() == [[0, -1, -1, -1]]
 
@@ -118,8 +124,15 @@ def an_audience(known: bool) -> Audience:
     return Audience(adopted, rejected, adopted, np.arange(N_USERS) if known else None)
 
 
-def all_logits(model, settings, audience) -> np.ndarray:
-    return np.concatenate([logits.copy() for _, logits in logit_blocks(model, settings, audience, 9)])
+def scored(model, settings, audience, n=10, allowed=None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Everybody's logits, as they are shown to whoever looks on while lists are made; listed items; their scores."""
+    logits = np.full((audience.n_users, N_ITEMS), np.nan, dtype=np.float32)
+
+    def look(block, shown):
+        logits[block] = shown
+
+    parts = list(lists_for(model, settings, audience, 9, n, allowed, look))
+    return logits, np.concatenate([part.items for part in parts]), np.concatenate([part.scores for part in parts])
 
 
 def a_model(settings):
@@ -148,28 +161,52 @@ SCORED = [
 def test_lists_do_not_depend_on_how_many_users_are_scored_together(model, loss, values, known):
     settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else {})
     model, audience = a_model(settings), an_audience(known)
-    together = all_logits(model, settings, audience)
+    together, items, scores = scored(model, settings, audience)
     assert together.shape == (N_USERS, N_ITEMS)
-    lists = top_items(masked(together, audience), 10)
     for user in (0, 3, 1, 63, 64, 99, 128, 149):
-        part = audience.part(np.array([user]))
-        alone = all_logits(model, settings, part)
+        alone, own_items, own_scores = scored(model, settings, audience.part(np.array([user])))
         assert np.array_equal(alone[0], together[user])
-        assert np.array_equal(top_items(masked(alone, part), 10)[0], lists[user])
+        assert np.array_equal(own_items[0], items[user]) and np.array_equal(own_scores[0], scores[user])
     shuffled = np.random.default_rng(1).permutation(N_USERS)[:90]
-    assert np.array_equal(all_logits(model, settings, audience.part(shuffled)), together[shuffled])
+    logits, others, _ = scored(model, settings, audience.part(shuffled))
+    assert np.array_equal(logits, together[shuffled]) and np.array_equal(others, items[shuffled])
 
 
-def test_blocks_cover_every_user_once_and_in_order():
+@pytest.mark.parametrize(("model", "loss", "values", "known"), SCORED)
+def test_lists_are_the_best_of_what_is_left(model, loss, values, known):
+    settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else {})
+    model, audience = a_model(settings), an_audience(known)
+    allowed = np.arange(N_ITEMS) % 3 > 0
+    logits, items, scores = scored(model, settings, audience, 20, allowed)
+    leave_out(logits, audience, slice(0, N_USERS), allowed)
+    assert np.array_equal(items, plainly_sorted(logits, 20))
+    listed = np.take_along_axis(logits, np.maximum(items, 0), axis=1)
+    assert np.array_equal(scores[items >= 0], listed[items >= 0])
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_logits_of_a_block_are_those_that_whoever_looks_on_is_shown(known):
+    settings = settings_for("mf", "mil", {"n_factors": 3})
+    model, audience = a_model(settings), an_audience(known)
+    shown, _, _ = scored(model, settings, audience)
+    for block in (slice(0, ROWS), slice(ROWS, 2 * ROWS), slice(2 * ROWS, N_USERS), slice(5, 6)):
+        assert np.array_equal(logits_of(model, settings, audience, block, 9), shown[block])
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 32])
+def test_lists_cover_every_user_once_and_in_order(monkeypatch, at_once):
+    monkeypatch.setattr(scoring, "_BLOCKS_AT_ONCE", at_once)
     settings = settings_for("dae", "mil", {"n_factors": 3})
-    blocks = [block for block, _ in logit_blocks(a_model(settings), settings, an_audience(True), 9)]
-    assert [user for block in blocks for user in range(block.start, block.stop)] == list(range(N_USERS))
+    parts = list(lists_for(a_model(settings), settings, an_audience(True), 9, 5))
+    assert [user for part in parts for user in range(part.users.start, part.users.stop)] == list(range(N_USERS))
+    assert all(part.items.shape == part.scores.shape == (part.users.stop - part.users.start, 5) for part in parts)
+    assert len(parts) == -(-N_USERS // (64 * at_once))
 
 
 def test_nobody_has_no_lists():
     settings = settings_for("dae", "mil", {"n_factors": 3})
     nobody = an_audience(True).part(np.zeros(0, dtype=np.int64))
-    assert list(logit_blocks(a_model(settings), settings, nobody, 9)) == []
+    assert list(lists_for(a_model(settings), settings, nobody, 9, 10)) == []
 
 
 def test_the_logits_are_those_of_the_model():
@@ -179,28 +216,31 @@ def test_the_logits_are_those_of_the_model():
     inputs = dense / np.maximum(np.sqrt(dense.sum(axis=1, keepdims=True)), 1)
     with torch.no_grad():
         expected = model.decode(model.encode(torch.from_numpy(inputs))).numpy()
-    assert all_logits(model, settings, audience) == pytest.approx(expected, abs=1e-6)
+    assert scored(model, settings, audience)[0] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("model", ["dae", "mf"])
-def test_whoever_reads_the_blocks_is_not_put_into_inference_mode(model):
+def test_whoever_reads_the_lists_is_not_put_into_inference_mode(model):
     settings = settings_for(model, "mil", {"n_factors": 3})
-    for _ in logit_blocks(a_model(settings), settings, an_audience(True), 9):
-        assert not torch.is_inference_mode_enabled()
-    assert not torch.is_inference_mode_enabled()
+    for _ in lists_for(a_model(settings), settings, an_audience(True), 9, 10):
+        assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
+    assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
 
 
-def test_blocks_that_are_not_read_to_the_end_leave_no_inference_mode_behind():
-    settings = settings_for("dae", "mil", {"n_factors": 3})
+def test_lists_that_are_not_read_to_the_end_leave_nothing_behind(monkeypatch):
+    monkeypatch.setattr(scoring, "_BLOCKS_AT_ONCE", 1)
+    settings = settings_for("dae", "mil", {"n_factors": 3, "threads": 2})
     model, audience = a_model(settings), an_audience(True)
 
-    def left_behind() -> bool:
-        first, second = (logit_blocks(model, settings, audience, 9) for _ in range(2))
+    def left_behind() -> tuple[bool, bool, int]:
+        torch.set_num_threads(1)
+        first, second = (lists_for(model, settings, audience, 9, 10) for _ in range(2))
         next(first)
         next(second)
-        first.close()
         second.close()
-        return torch.is_inference_mode_enabled()
+        first.close()
+        return torch.is_inference_mode_enabled(), torch.is_grad_enabled(), torch.get_num_threads()
 
     with ThreadPoolExecutor(1) as thread:  # the mode is a thread's own: what is left behind ends with it
-        assert not thread.submit(left_behind).result()
+        assert thread.submit(left_behind).result() == (False, True, 1)
+    assert not [one.name for one in threading.enumerate() if one.name.startswith("milrec")]

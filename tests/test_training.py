@@ -24,13 +24,15 @@ from milrec.config import TrainingSettings
 from milrec.errors import FitError, MilrecError, SettingsError
 from milrec.evaluation import validation_measure
 from milrec.interactions import Interactions, empty_pairs, pairs_matrix
-from milrec.models import build_model, encoder_inputs, initialise, weight_decay
+from milrec.models import build_model, encoder_inputs, initialise
 from milrec.presets import settings_for
-from milrec.sampling import expected, n_missing_drawn
+from milrec.rows import Rows
 from milrec.splitting import Audience, HeldOut
 from milrec.training import fit
 
-QUICK = {"n_factors": 6, "batch_size": 20, "learning_rate": 1e-2}
+QUICK = {"n_factors": 6, "batch_size": 20, "learning_rate": 1e-2, "schedule": "constant", "averaging": 0}
+QUICK |= {"validate_every": None, "patience": 8, "slack": 0}
+ENGINES = ("fast", "readable")
 
 
 def quick(model="dae", loss="mil", **values):
@@ -100,10 +102,11 @@ def test_the_checkerboard_is_learned(checkerboard, model, loss, values):
     assert history.losses[-1] < history.losses[0]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", ["dae", "mf"])
 @pytest.mark.parametrize("target_set", ["per_user", "shared", "expectation", "all"])
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(checkerboard, model, target_set):
-    settings = quick(model, "mil", target_set=target_set, target_factor=0.5)
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(checkerboard, model, target_set, engine):
+    settings = quick(model, "mil", target_set=target_set, target_factor=0.5, engine=engine)
     runs = [fitted(checkerboard, settings, seed) for seed in (5, 5, 6)]
     first, second, other = (weight_bytes(model) for model, _ in runs)
     assert first == second
@@ -130,32 +133,40 @@ def test_a_fit_does_not_depend_on_the_order_of_rows():
     assert weight_bytes(first) == weight_bytes(second)
 
 
-def test_the_first_loss_is_that_of_the_starting_weights_by_hand(checkerboard):
-    settings = quick(iterations=1, batch_size=60, corruption=0, weight_decay=0.5)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("factor", "chance"), [(50, 1), (0.5, 4 / 11)])
+def test_the_first_loss_is_that_of_the_starting_weights_by_hand(checkerboard, engine, factor, chance):
+    """Of 20 items everybody has 9; all of the other 11 are drawn, or half of 9, which is 4 of them."""
+    settings = quick(
+        iterations=1, batch_size=60, corruption=0, weight_decay=0.5, target_factor=factor, missing_weight=1e9,
+        start="glorot", engine=engine,
+    )  # fmt: skip
     _, history = fitted(checkerboard, settings, seed=3)
     model = build_model(settings.model, 60, 20)
     initialise(model, 3)
-    inputs = encoder_inputs(checkerboard.adopted, "binary").toarray()
+    inputs = encoder_inputs(Rows.of(checkerboard.adopted, np.arange(60)), "binary").dense(20)
     with torch.no_grad():
         q = torch.sigmoid(model.decode(model.encode(torch.from_numpy(inputs)))).double().numpy()
     adopted = checkerboard.adopted.toarray() > 0
-    missing = expected(adopted, n_missing_drawn(checkerboard.adopted, 50))
-    by_hand = np.where(adopted, 1 - q, missing * 1e6 * (q - 0.5) ** 20).sum(axis=1).mean()
+    by_hand = np.where(adopted, 1 - q, chance * 1e9 * (q - 0.5) ** 20).sum(axis=1).mean()
     assert history.losses == [pytest.approx(by_hand, rel=1e-5)]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("form", ["plain", "scaled"])
-def test_the_first_step_is_adams_on_the_loss_with_weight_decay(checkerboard, form):
-    settings = quick(
-        "mf", "square", iterations=1, batch_size=60, weight_decay=0.3, weight_decay_form=form, learning_rate=0.02
-    )
+def test_the_first_step_is_adams_on_the_loss_with_weight_decay(checkerboard, form, engine):
+    decay = {"weight_decay": 0.3, "weight_decay_form": form}
+    values = {"iterations": 1, "batch_size": 60, "learning_rate": 0.02, "start": "glorot", "engine": engine}
+    settings = quick("mf", "square", **values, **decay)
     model, _ = fitted(checkerboard, settings, seed=3)
     start = build_model(settings.model, 60, 20)
     initialise(start, 3)
     adopted = torch.from_numpy((checkerboard.adopted.toarray() > 0).astype(np.float32))
     q = start.decode(start.encode(torch.arange(60)))
     loss = torch.where(adopted > 0, (1 - q) ** 2, q**2).sum(dim=1).mean()  # all missing items are drawn
-    (loss + weight_decay(start, 0.3, form)).backward()
+    shares = (1, 1) if form == "plain" else (1 / 6 / 60, 1 / 6 / 20)  # one by factors and rows
+    sizes = (start.encoder_weight.square().sum(), start.decoder_weight.square().sum())
+    (loss + 0.3 * sum(share * size for share, size in zip(shares, sizes, strict=True))).backward()
     for before, after in zip(start.parameters(), model.parameters(), strict=True):
         step = 0.02 * before.grad / (before.grad.abs() + 1e-8)
         assert (before - after).detach().numpy() == pytest.approx(step.numpy(), abs=2e-5)
@@ -172,10 +183,10 @@ def test_epochs_are_passes_over_the_users_and_iterations_are_steps(checkerboard)
 
 @pytest.mark.parametrize("batch_size", [1, 7, 20, 59, 60, 100])
 def test_every_epoch_sees_every_user_once(checkerboard, batch_size):
-    settings = quick(batch_size=batch_size, epochs=2)
+    settings = quick("mf", batch_size=batch_size, epochs=2).for_data(60, 20)
     steps = training._Steps(60, settings.training)
-    every_step = batches.batches(checkerboard, settings, 0, range(steps.total), torch.device("cpu"))
-    seen = [batch.users.tolist() for _, batch in every_step]
+    every_step = batches.batches(checkerboard, settings, 0, range(steps.total))
+    seen = [batch.inputs.items.tolist() for _, batch in every_step]
     assert len(seen) == steps.total == 2 * math.ceil(60 / batch_size)
     first, second = (list(chain(*half)) for half in (seen[: steps.per_epoch], seen[steps.per_epoch :]))
     assert sorted(first) == sorted(second) == list(range(60))
@@ -201,10 +212,12 @@ def test_a_fit_without_a_set_length_is_long_and_validates_once_an_epoch_or_every
             "one_cycle",
             [0.004, 0.1] + [0.05 * (1 + math.cos(math.pi * (part - 0.3) / 0.7)) for part in (0.35, 0.5, 0.9)],
         ),
+        ("inverse_sqrt", [0.0002, 0.0602, 0.0702] + [0.1 * math.sqrt(500 / step) for step in (501, 901)]),
     ],
 )
 def test_learning_rates_by_value(schedule, rates):
-    steps = training._Steps(100, TrainingSettings(iterations=1000, learning_rate=0.1, schedule=schedule))
+    values = {"iterations": 1000, "learning_rate": 0.1, "schedule": schedule, "warmup": 500}
+    steps = training._Steps(100, TrainingSettings(**values))
     assert [steps.learning_rate(step) for step in (0, 300, 350, 500, 900)] == pytest.approx(rates)
 
 
@@ -218,7 +231,7 @@ def test_one_cycle_rises_steadily_to_its_peak_and_falls_steadily_to_nothing():
 def test_the_schedule_sets_the_size_of_the_step(checkerboard):
     start = build_model(quick().model, 60, 20)
     initialise(start, 0)
-    for schedule, rate in (("constant", 1e-2), ("one_cycle", 4e-4)):
+    for schedule, rate in (("constant", 1e-2), ("one_cycle", 4e-4), ("inverse_sqrt", 1e-2 / 200)):
         model, _ = fitted(checkerboard, quick(iterations=1, schedule=schedule))
         moved = (model.decoder_bias - start.decoder_bias).abs()
         assert moved.max().item() == pytest.approx(rate, rel=1e-3)
@@ -490,10 +503,12 @@ def test_a_checkpoint_whose_state_is_not_understood_is_refused(checkerboard, bro
 @pytest.mark.parametrize(
     "change",
     [
-        lambda tensors: {name: value for name, value in tensors.items() if name != "exp_avg.decoder_bias"},
+        lambda tensors: {name: value for name, value in tensors.items() if name != "mean.decoder_bias"},
+        lambda tensors: {name: value for name, value in tensors.items() if name != "square.decoder_bias"},
+        lambda tensors: {name: value for name, value in tensors.items() if name != "last.decoder_bias"},
         lambda tensors: {**tensors, "weight.decoder_bias": torch.zeros(3)},
     ],
-    ids=["without a moment", "of another shape"],
+    ids=["without a mean", "without a square", "without a last step", "of another shape"],
 )
 def test_a_checkpoint_that_does_not_fit_the_model_is_refused(checkerboard, broken_off, change):
     rewritten(broken_off, change_tensors=change)
@@ -501,11 +516,12 @@ def test_a_checkpoint_that_does_not_fit_the_model_is_refused(checkerboard, broke
         fitted(checkerboard, quick(), seed=7, checkpoint=broken_off)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("iterations", [1, 12])
-@pytest.mark.parametrize("learning_rate", [1e6, 1e30, 3e38])
+@pytest.mark.parametrize("rate", [1e6, 1e30, 3e38])
 @pytest.mark.parametrize(("model", "loss"), [("dae", "mil"), ("mf", "square"), ("dae", "multinomial")])
-def test_a_fit_that_diverges_says_so_or_ends_with_finite_weights(checkerboard, model, loss, learning_rate, iterations):
-    settings = quick(model, loss, iterations=iterations, learning_rate=learning_rate)
+def test_a_fit_that_diverges_says_so_or_ends_with_finite_weights(checkerboard, model, loss, rate, iterations, engine):
+    settings = quick(model, loss, iterations=iterations, learning_rate=rate, engine=engine)
     try:
         model, history = fitted(checkerboard, settings)
     except FitError:
@@ -514,14 +530,16 @@ def test_a_fit_that_diverges_says_so_or_ends_with_finite_weights(checkerboard, m
     assert np.isfinite(history.losses).all()
 
 
-def test_a_learning_rate_that_single_precision_does_not_have_is_an_error_with_a_sentence(checkerboard):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_learning_rate_that_single_precision_does_not_have_is_an_error_with_a_sentence(checkerboard, engine):
     with pytest.raises(MilrecError, match="learning_rate"):
-        fitted(checkerboard, quick(learning_rate=1e39))
+        fitted(checkerboard, quick(learning_rate=1e39, engine=engine))
 
 
-def test_a_fit_that_diverges_says_what_to_do(checkerboard):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_fit_that_diverges_says_what_to_do(checkerboard, engine):
     with pytest.raises(FitError, match=r"the loss became (nan|inf); lower learning_rate \(now 1e\+30\)"):
-        fitted(checkerboard, quick("mf", "square", learning_rate=1e30))
+        fitted(checkerboard, quick("mf", "square", learning_rate=1e30, engine=engine))
 
 
 @pytest.mark.parametrize("end", ["well", "interrupted", "failed"])

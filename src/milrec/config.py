@@ -77,6 +77,10 @@ class TrainingSettings(Settings):
     )
     epochs: int | None = Field(None, ge=1, description="passes over the users; unset: until validation stops improving")
     iterations: int | None = Field(None, ge=1, description="steps, instead of epochs")
+    start: Literal["glorot", "svd"] = Field(
+        "glorot", description="first weights: random, or the main directions of the data scaled down"
+    )
+    start_logit: float = Field(0.05, gt=0, description="mean logit of adopted items under the first weights of svd")
     learning_rate: float = Field(1e-3, gt=0, description="of Adam; the peak where a schedule varies it")
     schedule: Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt"] = Field(
         "constant", description="learning rate over the run; inverse_sqrt needs no set length"

@@ -66,7 +66,7 @@ class _Sums:
     def __init__(self, memory: _Memory, latent: Tensor, columns: _Columns, n_blocks: int) -> None:
         n_users, n_factors = latent.shape
         n_columns = len(columns.bias)
-        self.lanes = memory("lanes", _LANES + 1, n_users, n_factors).zero_()  # slopes of the latents; last, by pairs
+        self.lanes = memory("lanes", _LANES + 2, n_users, n_factors).zero_()  # slopes of the latents; last two: pairs
         self.weight = memory("weight", n_columns, n_factors)  # slopes of the columns' weights
         self.bias = np.empty(n_columns, dtype=np.float32)
         self.partners = np.zeros((_LANES, 0 if columns.pairs is None else len(columns.pairs[1])), dtype=np.float32)
@@ -103,8 +103,8 @@ class FusedLoss:
 
     def value_and_slopes(self, latent: Tensor, targets: TargetSet) -> tuple[float, Tensor]:
         """The mean loss, and its gradient by the latents."""
-        whole = self._whole if targets.items is None else self._sampled
-        return whole(latent, targets)
+        value, slopes = (self._whole if targets.items is None else self._sampled)(latent, targets)
+        return value + 0.0 * float(slopes.sum() + latent.sum()), slopes  # what is not a number must show
 
     def _whole(self, latent: Tensor, targets: TargetSet) -> tuple[float, Tensor]:
         """Over all items of the catalogue."""
@@ -201,7 +201,8 @@ class FusedLoss:
 
         self.crew.run([forward(number) for number in range(len(blocks))])
         top = largest.max(axis=0)
-        normaliser = top + np.log((exponentials * np.exp(largest - top)).sum(axis=0))  # (n_users,)
+        with np.errstate(invalid="ignore"):  # a fit that has diverged is told of elsewhere
+            normaliser = top + np.log((exponentials * np.exp(largest - top)).sum(axis=0))  # (n_users,)
 
         def backward(lane: int) -> Task:
             def task(worker: int) -> None:
@@ -234,7 +235,8 @@ class FusedLoss:
         """Adopted or rejected pairs: logits by dot products, slopes, and slopes of the latents."""
         share = np.float32(1 / len(latent))
         parts = (self.kind, role, self.parameters, share, latent.numpy(), self.weight.numpy(), self.bias)
-        more = (rows.indptr, rows.items, slopes, sums.lanes[_LANES].numpy(), values)
+        lane = sums.lanes[_LANES + (role == REJECTED)]  # adopted and rejected pairs at once, each in its own
+        more = (rows.indptr, rows.items, slopes, lane.numpy(), values)
         return over_users(compiled_losses.known_pairs, len(latent), *parts, *more)
 
     def _slopes_of_pairs(

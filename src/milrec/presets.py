@@ -169,6 +169,7 @@ def _defaults(model: str, loss: str) -> FitSettings:
             "target_set": None if loss == "multinomial" else {"target_set": "auto", "target_factor": 50},
             "training": {
                 "batch_size": None,
+                "start": "svd",
                 "learning_rate": 5e-3,
                 "schedule": "inverse_sqrt",
                 "averaging": 0.15,

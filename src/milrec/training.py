@@ -17,12 +17,14 @@ from milrec.checkpoints import FitState, History, fingerprint
 from milrec.config import TrainingSettings
 from milrec.errors import FitError, SettingsError
 from milrec.interactions import Interactions
-from milrec.models import Factors, initialise
+from milrec.models import Factors
 from milrec.presets import FitSettings
+from milrec.starting import start
 from milrec.steps import Step, fast_step, readable_step
 from milrec.workers import workers
 
 _SHORTEST_RUN = 5_000  # steps that a fit without a set length may take at most on small data
+_LARGEST_RATE = 1e37  # Adam's first step is ten times as much
 _AVERAGE_EVERY = 5  # steps between two weights that enter their running mean
 _LONGEST_RUN = 200  # epochs that a fit without a set length may take at most
 
@@ -59,9 +61,11 @@ def fit(
     """
     settings = settings.for_data(train.n_users, train.n_items)
     training = _training(settings)
+    if training.learning_rate > _LARGEST_RATE:
+        raise FitError(f"learning_rate {training.learning_rate:g} is beyond single precision; lower it")
     device = _device(training.device)
     model.to(device)
-    initialise(model, seed)
+    start(model, train, settings, seed)
     state = FitState(model, Adam(dict(model.named_parameters())), fingerprint(train, settings, seed))
     if checkpoint is not None and checkpoint.exists():
         state.read(checkpoint)
@@ -73,6 +77,8 @@ def fit(
                 state.write(checkpoint)
             raise
     state.restore_best()
+    if not all(bool(value.isfinite().all()) for value in model.parameters()):
+        raise FitError(f"the weights are no finite numbers; lower learning_rate (now {training.learning_rate:g})")
     model.to("cpu")
     return state.history
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,8 +41,9 @@ class Workers:
         try:
             work(0)
         finally:
-            for helper in helpers:
-                helper.result()
+            wait(helpers)
+        for helper in helpers:
+            helper.result()
 
 
 @contextmanager

@@ -1,0 +1,95 @@
+"""Where a fit starts: Glorot-uniform weights (the paper's), or the main directions of the data, small.
+
+The matrix of adopted pairs, its rows and columns divided by √adopted and √adopters, is S ≈ U·Σ·V'. An encoder
+W = N^-½·V·Σ and a decoder W' = N^½·V (N the adopters of each item) list as a truncated SVD does; scaled down to small
+logits they are a direction more than a place, and the fit does the rest in far fewer steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from milrec.compiled_losses import pair_logits
+from milrec.compiled_rows import weighted_rows
+from milrec.interactions import Interactions
+from milrec.models import Factors, MatrixFactorization, encoder_inputs, initialise
+from milrec.presets import FitSettings
+from milrec.rows import Rows
+from milrec.workers import Workers, over_users, workers
+
+_USERS = 50_000  # whose pairs are enough to find the directions
+_MORE_DIRECTIONS = 10
+_ROUNDS = 4
+
+Floats = npt.NDArray[np.float32]
+
+
+def start(model: Factors, train: Interactions, settings: FitSettings, seed: int) -> None:
+    """Give a model its first weights."""
+    assert settings.training is not None
+    initialise(model, seed)
+    if settings.training.start == "svd" and train.adopted.nnz:
+        with workers(settings.training.threads) as crew:
+            _start_from_directions(model, train, settings.training.start_logit, seed, crew)
+
+
+def _start_from_directions(model: Factors, train: Interactions, logit: float, seed: int, crew: Workers) -> None:
+    random = np.random.default_rng([seed, 5])
+    users = np.sort(random.permutation(train.n_users)[:_USERS])
+    inputs = encoder_inputs(Rows.of(train.adopted, users), "binary")  # rows of length 1: divided by √adopted
+    root = np.sqrt(np.maximum(train.popularity(), 1)).astype(np.float32)  # (n_items,)
+    n_factors = min(model.settings.n_factors, train.n_items, len(users))
+    vectors, strengths = directions(inputs, root, n_factors, random, crew)
+    encoder, decoder = vectors * (strengths / root[:, None]), vectors * root[:, None]  # (n_items, n_factors)
+    latent = np.zeros((inputs.n_rows, n_factors), dtype=np.float32)
+    crew.run(over_users(weighted_rows, inputs.n_rows, encoder, inputs.indptr, inputs.items, inputs.values, latent))
+    logits = np.empty(len(inputs.items), dtype=np.float32)
+    no_bias = np.zeros(train.n_items, dtype=np.float32)
+    crew.run(over_users(pair_logits, inputs.n_rows, latent, decoder, no_bias, inputs.indptr, inputs.items, logits))
+    scale = np.sqrt(logit / max(float(logits.mean(dtype=np.float64)), 1e-12))
+    balance = np.sqrt(np.linalg.norm(decoder) / max(float(np.linalg.norm(encoder)), 1e-12))
+    if isinstance(model, MatrixFactorization):
+        everyone = encoder_inputs(Rows.of(train.adopted, np.arange(train.n_users)), "binary")
+        latent = np.zeros((train.n_users, n_factors), dtype=np.float32)
+        parts = (encoder, everyone.indptr, everyone.items, everyone.values, latent)
+        crew.run(over_users(weighted_rows, train.n_users, *parts))
+        encoder = latent
+    with torch.no_grad():
+        _put(model.encoder_weight, encoder * np.float32(scale * balance))
+        _put(model.decoder_weight, decoder * np.float32(scale / balance))
+
+
+def directions(
+    inputs: Rows, root: Floats, n_directions: int, random: np.random.Generator, crew: Workers
+) -> tuple[Floats, Floats]:
+    """The first right singular vectors (n_items, n) and values (n,) of inputs / root, by subspace iteration."""
+    n_items = len(root)
+    values = inputs.values / root[inputs.items]
+    turned = csr_array((values, inputs.items, inputs.indptr), shape=(inputs.n_rows, n_items)).T.tocsr()
+    turned_indptr, turned_items = turned.indptr.astype(np.int64), turned.indices.astype(np.int32)
+    width = min(n_directions + _MORE_DIRECTIONS, n_items)
+    basis = _orthonormal(random.standard_normal((n_items, width), dtype=np.float32))
+    seen, image = np.empty((inputs.n_rows, width), dtype=np.float32), np.empty((n_items, width), dtype=np.float32)
+    for _ in range(_ROUNDS):
+        seen[:], image[:] = 0, 0
+        crew.run(over_users(weighted_rows, inputs.n_rows, basis, inputs.indptr, inputs.items, values, seen))
+        crew.run(over_users(weighted_rows, n_items, seen, turned_indptr, turned_items, turned.data, image))
+        last, basis = basis, _orthonormal(image)
+    squares, rotation = np.linalg.eigh((last.T @ image).astype(np.float64))  # S'S within the last basis
+    order = np.argsort(-squares)[:n_directions]
+    vectors = (last @ rotation[:, order]).astype(np.float32)
+    return vectors, np.sqrt(np.maximum(squares[order], 0)).astype(np.float32)
+
+
+def _orthonormal(matrix: Floats) -> Floats:
+    basis: Floats = torch.linalg.qr(torch.from_numpy(matrix)).Q.contiguous().numpy()
+    return basis
+
+
+def _put(weight: Tensor, values: Floats) -> None:
+    """The first factors; where data has fewer directions than the model, the others stay as they are."""
+    weight[:, : values.shape[1]] = torch.from_numpy(values).to(weight.device)
