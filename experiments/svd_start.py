@@ -1,4 +1,4 @@
-"""Where a fit starts: Glorot, or the main directions of the data at several scales: python experiments/svd_start.py SPLIT.
+"""Where a fit starts, Glorot or the main directions of the data, small or not: python experiments/svd_start.py SPLIT.
 
 SPLIT is a split folder (`milrec split`).
 """
