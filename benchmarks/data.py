@@ -31,7 +31,7 @@ def reading(folder: Path) -> dict[str, Any]:
     pyarrow.csv.write_csv(table, source)
     del table
     alone = seconds(lambda: pyarrow.csv.read_csv(source))
-    prepared = seconds(lambda: milrec.read(source, adopt_min=4).save(place, replace=True))
+    prepared = seconds(lambda: milrec.read(source, value="rating", adopt_min=4).save(place, replace=True))
     opened = statistics.median(seconds(lambda: Interactions.load(place)) for _ in range(5))
     source.unlink()
     return {

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.clock import in_turns, memory_now, peak_memory, seconds
-from benchmarks.shapes import N_FACTORS, binary, growing_split, large_split
+from benchmarks.shapes import N_FACTORS, binary, growing_data, large_split
 from milrec import metrics
 from milrec.adam import Adam
 from milrec.batches import Batch, batches
@@ -89,13 +89,15 @@ def whole_fit(folder: Path) -> dict[str, Any]:
     settings = settings_for("dae", "mil").for_data(split.train.n_users, split.train.n_items)
     judge = validation_measure("ndcg@100", settings, split.train, split.validation)
     model = build_model(settings.model, split.train.n_users, split.train.n_items)
-    before = memory_now()
+    before, started = memory_now(), time.perf_counter()
     history = fit(model, split.train, settings, 0, judge)
+    start = time.perf_counter() - started - history.seconds[-1]  # finding the first weights, and leaving
     best = max(history.measures)
     near = next(place for place, measure in enumerate(history.measures) if measure >= best - 0.002)
     return {
-        "seconds_to_near_best": history.seconds[near],
-        "seconds_in_all": history.seconds[-1],
+        "seconds_to_near_best": start + history.seconds[near],
+        "seconds_in_all": start + history.seconds[-1],
+        "seconds_to_start": start,
         "ndcg@100": best,
         "curve": list(zip(history.seconds, history.measures, strict=True)),
         "settings": settings.model_dump(),
@@ -164,6 +166,8 @@ def ml_1m(folder: Path, source: Path) -> dict[str, Any]:
         "fast": settings_for("dae", "mil"),
         "readable": settings_for("mil-lin-sig", None, {"engine": "readable"}),
     }
+    for settings in rivals.values():  # kernels are loaded (the first time on a machine: compiled) before the clock runs
+        milrec.fit(split, settings, iterations=1, epochs=None)
     results = {name: _until(split, settings, 0.350) for name, settings in rivals.items()}
     return {"runs": results, "value": results["readable"]["seconds"] / results["fast"]["seconds"]}
 
@@ -199,7 +203,7 @@ def growth(folder: Path) -> dict[str, Any]:
     """Milliseconds of a sampled step of 100 users and 2,000 drawn items, by the size of the catalogue."""
     times = {}
     for n_items in (20_000, 100_000, 1_000_000):
-        train = growing_split(folder, n_items).train
+        train = growing_data(n_items)
         factor = 2000 / float(np.median(np.diff(train.adopted.indptr)))
         settings = settings_for(
             "dae", "mil", {"target_set": "shared", "target_factor": factor, "batch_size": 100, "averaging": 0}
@@ -210,7 +214,7 @@ def growth(folder: Path) -> dict[str, Any]:
             spent = in_turns({"step": lambda step=step, some=some: [step(batch, 1e-3) for batch in some]}, rounds=5)
         times[n_items] = {
             "milliseconds": 1000 * spent["step"] / len(some),
-            "items_in_use": train.n_items,
+            "items": train.n_items,
             "adopted_per_user": float(np.mean(np.diff(train.adopted.indptr))),
         }
     return {"steps": times, "value": times[1_000_000]["milliseconds"] / times[20_000]["milliseconds"]}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_matrix
+import pyarrow as pa
+from scipy.sparse import csr_array, csr_matrix
 
 import milrec
+from milrec.interactions import Interactions
 from milrec.splitting import Split
 
 N_FACTORS = 200
@@ -24,15 +26,14 @@ def large_split(folder: Path) -> Split:
     return Split.load(place)
 
 
-def growing_split(folder: Path, n_items: int) -> Split:
-    """20,000 users of about 50 items each, in a catalogue of any size."""
-    place = folder / f"items-{n_items}"
-    if not place.exists():
-        shape = milrec.Simulation(n_users=20_000, n_items=n_items, mean_shown=175, rejection_rate=0)
-        data = milrec.simulate(shape, seed=0)
-        data = milrec.Interactions(data.adopted, data.rejected, data.users, data.items)
-        milrec.split_interactions(data, seed=0, held_out=0.0).save(place)
-    return Split.load(place)
+def growing_data(n_items: int) -> Interactions:
+    """20,000 users of about 70 items each, in a catalogue of any size: items without an adopter are part of it."""
+    data = milrec.simulate(milrec.Simulation(n_users=20_000, n_items=n_items, mean_shown=175, rejection_rate=0), seed=0)
+    numbers = np.sort(np.random.default_rng(0).permutation(n_items)[: data.n_items])  # where its items stand
+    shape = (data.n_users, n_items)
+    adopted = csr_array((data.adopted.data, numbers[data.adopted.indices], data.adopted.indptr), shape=shape)
+    items = pa.table({"id": np.arange(n_items)})
+    return Interactions(adopted, csr_array(shape, dtype=np.float32), data.users, items)
 
 
 def binary(pairs: csr_matrix) -> csr_matrix:

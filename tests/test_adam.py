@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from milrec.adam import BETA1, BETA2, EPSILON, Adam, RowGradient, SparsePart
+from milrec.adam import BETA1, BETA2, EPSILON, Adam, RowGradient
+from milrec.rows import Turned
 from milrec.workers import workers
 
 N_ROWS, N_COLUMNS, N_BATCH = 12, 5, 6
@@ -55,7 +56,7 @@ def parted(gradient, rows, n_dense) -> RowGradient:
     users = np.stack([np.zeros(len(rows)), N_BATCH + np.arange(len(rows))], axis=1).astype(np.int32).ravel()
     coefficients = np.tile(np.array([7, 1], dtype=np.float32), len(rows))
     indptr = 2 * np.arange(len(rows) + 1)
-    return RowGradient(SparsePart(rows.astype(np.int32), indptr, users, coefficients), left, dense.astype(np.float32))
+    return RowGradient(Turned(rows.astype(np.int32), indptr, users, coefficients), left, dense.astype(np.float32))
 
 
 def compiled(adam: Adam, gradient, rows=None, n_dense=4, decay=DECAY, number=1):

@@ -97,7 +97,9 @@ def test_equation_4_sums_over_the_target_set_with_a_confidence_of_1_and_averages
     targets = draw_targets(rows(adopted), Rows.none(N_USERS), N_ITEMS, settings.target_set, 5, np.random.default_rng(0))
     missing = dense_targets(targets, N_ITEMS, pairs=False).missing.numpy()
     inputs = adopted / np.sqrt(adopted.sum(axis=1, keepdims=True))
-    batch = Batch(rows(inputs), targets)
+    everything = np.arange(N_ITEMS, dtype=np.int32)
+    turned = rows(inputs).turned(everything, np.zeros(N_ITEMS, dtype=np.int64))
+    batch = Batch(rows(inputs), turned, targets)
     w, b, w_out, b_out = (
         value.detach().double().numpy()
         for value in (model.encoder_weight, model.encoder_bias, model.decoder_weight, model.decoder_bias)

@@ -13,8 +13,9 @@ from milrec.errors import SettingsError
 from milrec.evaluation import validation_measure
 from milrec.models import build_model, initialise
 from milrec.presets import settings_for
+from milrec.sampling import samples
 from milrec.splitting import split_interactions
-from milrec.steps import fast_step, readable_step, samples
+from milrec.steps import fast_step, readable_step
 from milrec.training import fit
 from milrec.workers import workers
 

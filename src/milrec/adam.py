@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from milrec.compiled_rows import adam_rows
-from milrec.workers import Task
+from milrec.rows import Turned
+from milrec.workers import Task, zeros
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 _NUMBERS_PER_TASK = 200_000
@@ -25,20 +26,10 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class SparsePart:
-    """Coefficients by row of a weight, and by user of a batch."""
-
-    rows: npt.NDArray[np.int32]  # (n_rows,) rows of the weight
-    indptr: npt.NDArray[np.int64]  # (n_rows + 1,)
-    users: npt.NDArray[np.int32]  # (n_pairs,)
-    coefficients: Floats  # (n_pairs,)
-
-
-@dataclass(frozen=True)
 class RowGradient:
     """The gradient of some rows: Σ coefficient · left[user] over sparse pairs, for the first rows plus a dense part."""
 
-    sparse: SparsePart
+    sparse: Turned
     left: Floats  # (n_users, n_columns)
     dense: Floats  # (n_dense ≤ n_rows, n_columns)
 
@@ -49,8 +40,8 @@ class Adam:
     def __init__(self, parameters: dict[str, Tensor]) -> None:
         self.parameters = parameters
         self.step = 0
-        self.mean = {name: torch.zeros_like(value) for name, value in parameters.items()}
-        self.square = {name: torch.zeros_like(value) for name, value in parameters.items()}
+        self.mean = {name: zeros(*value.shape).to(value.device) for name, value in parameters.items()}
+        self.square = {name: zeros(*value.shape).to(value.device) for name, value in parameters.items()}
         self.last = {
             name: torch.zeros(len(value), dtype=torch.int32, device=value.device) for name, value in parameters.items()
         }

@@ -19,8 +19,8 @@ from milrec.config import AutoencoderSettings
 from milrec.interactions import Interactions
 from milrec.models import encoder_inputs
 from milrec.presets import FitSettings
-from milrec.rows import Rows
-from milrec.sampling import TargetSet, draw_targets, n_missing_drawn
+from milrec.rows import Rows, Turned
+from milrec.sampling import TargetSet, draw_targets, n_missing_drawn, samples
 
 _BATCHES_AHEAD = 3
 
@@ -30,6 +30,7 @@ class Batch:
     """A batch of users, ready for a step."""
 
     inputs: Rows  # what the encoder sees: adopted items; for matrix factorization the user's own number
+    turned: Turned  # the same by row of the encoder's weight
     targets: TargetSet
 
 
@@ -85,6 +86,9 @@ class _BatchMaker:
         model = settings.model
         self.input_weights = model.input_weights if isinstance(model, AutoencoderSettings) else None
         self.corruption = model.corruption if isinstance(model, AutoencoderSettings) else 0.0
+        n_rows = train.n_users if self.input_weights is None else train.n_items
+        self.counts = np.zeros(n_rows, dtype=np.int64)
+        self.first_rows = np.arange(0 if samples(settings) else n_rows, dtype=np.int32)  # a sampled step touches few
         factor = settings.target_set.target_factor if settings.target_set else 1.0
         self.n_drawn = n_missing_drawn(train.adopted, factor)
 
@@ -93,8 +97,10 @@ class _BatchMaker:
         targets = draw_targets(adopted, rejected, self.train.n_items, self.settings.target_set, self.n_drawn, random)
         if self.input_weights is None:
             n = len(users)
-            return Batch(Rows(np.arange(n + 1), users.astype(np.int32), np.ones(n, dtype=np.float32)), targets)
-        return Batch(corrupted(encoder_inputs(adopted, self.input_weights), self.corruption, random), targets)
+            inputs = Rows(np.arange(n + 1), users.astype(np.int32), np.ones(n, dtype=np.float32))
+        else:
+            inputs = corrupted(encoder_inputs(adopted, self.input_weights), self.corruption, random)
+        return Batch(inputs, inputs.turned(self.first_rows, self.counts), targets)
 
 
 def corrupted(inputs: Rows, corruption: float, random: np.random.Generator) -> Rows:

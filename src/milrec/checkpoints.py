@@ -72,15 +72,16 @@ class FitState:
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """The model with the mean of its weights, for a while."""
-        if not self.average:
-            yield
-            return
-        own = self._weights()
-        self._put(self.average)
+        self._swap()
         try:
             yield
         finally:
-            self._put(own)
+            self._swap()
+
+    def _swap(self) -> None:
+        for name, value in self.model.named_parameters():
+            if name in self.average:
+                value.data, self.average[name] = self.average[name], value.data
 
     def restore_best(self) -> None:
         self._put(self.best or self.average)

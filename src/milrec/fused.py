@@ -10,6 +10,7 @@ rejected pairs are dot products and nothing grows with the catalogue.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from milrec import compiled_losses, compiled_rows
-from milrec.adam import RowGradient, SparsePart
+from milrec.adam import RowGradient
 from milrec.compiled import ADOPTED, REJECTED
 from milrec.losses import (
     Loss,
@@ -30,9 +31,9 @@ from milrec.losses import (
     SquareLoss,
 )
 from milrec.models import Factors
-from milrec.rows import Rows
+from milrec.rows import Rows, Turned
 from milrec.sampling import TargetSet
-from milrec.workers import Task, Workers, over_users
+from milrec.workers import Task, Workers, over_users, zeros
 
 _BLOCK_CELLS = 262_144  # logits of a block: 1 MiB, what a core's cache holds beside the weights
 _LANES = 8  # sums over blocks that are kept apart: the result is the same for any number of workers
@@ -46,7 +47,7 @@ Pairs = tuple[Any, Any, Any]  # indptr, adopted logits, keys
 class _Columns:
     """The items whose logits are made by matrix products, and what is known of them."""
 
-    weight: Tensor  # (n_columns, n_factors)
+    weight: Tensor  # (n_columns, n_factors); where items are named, memory for theirs
     bias: Floats  # (n_columns,)
     items: npt.NDArray[np.int32]  # (n_columns,) their numbers; empty where columns are items
     missing_weight: Floats  # (n_users,) of a missing item, divided by the size of the batch
@@ -80,9 +81,9 @@ class _Memory:
         self._taken: dict[Any, Tensor] = {}
 
     def __call__(self, name: Any, *shape: int) -> Tensor:
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         if name not in self._taken or self._taken[name].numel() < size:
-            self._taken[name] = torch.empty(size)
+            self._taken[name] = zeros(size)
         return self._taken[name][:size].view(shape)
 
 
@@ -96,6 +97,7 @@ class FusedLoss:
         self.gradients: dict[str, RowGradient] = {}
         self._counts = np.zeros(len(self.bias), dtype=np.int64)
         self._all_items = np.arange(len(self.bias), dtype=np.int32)
+        self._no_pairs = Rows.none(0).turned(self._all_items, self._counts)
 
     def __call__(self, latent: Tensor, targets: TargetSet) -> Tensor:
         result: Tensor = _Fused.apply(latent, self, targets)  # type: ignore[no-untyped-call]
@@ -133,7 +135,6 @@ class FusedLoss:
         known = [rows for rows in (targets.adopted, targets.rejected) if len(rows.items)]
         roles = [ADOPTED if rows is targets.adopted else REJECTED for rows in known]
         weight = self.memory("drawn", len(drawn), latent.shape[1])
-        torch.index_select(self.weight, 0, torch.from_numpy(drawn), out=weight)
         cells = compiled_rows.known_among(
             *(targets.adopted.indptr, targets.adopted.items, targets.rejected.indptr, targets.rejected.items),
             *(drawn, self._counts),
@@ -165,6 +166,8 @@ class FusedLoss:
                 for number in range(lane, len(blocks), _LANES):
                     block = blocks[number]
                     weight = columns.weight[block]
+                    if len(columns.items):
+                        torch.index_select(self.weight, 0, torch.from_numpy(columns.items[block]), out=weight)
                     logits = self.memory(("block", worker), len(latent), len(weight))
                     torch.mm(latent, weight.T, out=logits)
                     common = (self.kind, self.parameters, logits.numpy(), columns.bias[block], block.start)
@@ -263,10 +266,13 @@ class FusedLoss:
     def _result(
         self, latent: Tensor, sums: _Sums, slopes: list[tuple[Rows, Floats]], first_rows: npt.NDArray[np.int32]
     ) -> tuple[float, Tensor]:
-        users = np.concatenate([np.zeros(0, np.int64), *(rows.users for rows, _ in slopes)])
-        items = np.concatenate([np.zeros(0, np.int32), *(rows.items for rows, _ in slopes)])
-        coefficients = np.concatenate([np.zeros(0, np.float32), *(own for _, own in slopes)])
-        by_item = SparsePart(*compiled_rows.transposed(users, items, coefficients, first_rows, self._counts))
+        if slopes:
+            users = np.concatenate([rows.users for rows, _ in slopes])
+            items = np.concatenate([rows.items for rows, _ in slopes])
+            coefficients = np.concatenate([own for _, own in slopes])
+            by_item = Turned(*compiled_rows.transposed(users, items, coefficients, first_rows, self._counts))
+        else:
+            by_item = self._no_pairs if first_rows is self._all_items else Rows.none(0).turned(first_rows, self._counts)
         ones = np.ones((len(latent), 1), dtype=np.float32)
         self.gradients = {
             "decoder_weight": RowGradient(by_item, latent.numpy(), sums.weight.numpy()),

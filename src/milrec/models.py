@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from milrec.config import AutoencoderSettings, FactorizationSettings, ModelSettings
 from milrec.rows import Rows
+from milrec.workers import zeros
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda values: values,
@@ -37,10 +38,10 @@ class _Factors(nn.Module):
 
     def __init__(self, n_factors: int, n_inputs: int, n_items: int) -> None:
         super().__init__()
-        self.encoder_weight = nn.Parameter(torch.zeros(n_inputs, n_factors))
-        self.encoder_bias = nn.Parameter(torch.zeros(n_factors))
-        self.decoder_weight = nn.Parameter(torch.zeros(n_items, n_factors))
-        self.decoder_bias = nn.Parameter(torch.zeros(n_items))
+        self.encoder_weight = nn.Parameter(zeros(n_inputs, n_factors))
+        self.encoder_bias = nn.Parameter(zeros(n_factors))
+        self.decoder_weight = nn.Parameter(zeros(n_items, n_factors))
+        self.decoder_bias = nn.Parameter(zeros(n_items))
 
     def latent(self, product: Tensor) -> Tensor:
         """h from W·v, for whoever has that product already."""

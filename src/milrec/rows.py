@@ -9,9 +9,19 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from milrec.compiled_rows import taken_rows
+from milrec.compiled_rows import taken_rows, transposed
 
 Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Turned:
+    """Pairs by item instead of by user: the rows of a weight that they touch, each with its users."""
+
+    rows: npt.NDArray[np.int32]  # (n_rows,) items
+    indptr: npt.NDArray[np.int64]  # (n_rows + 1,)
+    users: npt.NDArray[np.int32]  # (n_pairs,)
+    coefficients: Floats  # (n_pairs,)
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,10 @@ class Rows:
     def users(self) -> npt.NDArray[np.int64]:
         """The row of each pair."""
         return np.repeat(np.arange(self.n_rows), self.counts)
+
+    def turned(self, first_rows: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> Turned:
+        """The same by item: `first_rows`, and the others that occur; `counts` is a zeroed array over all items."""
+        return Turned(*transposed(self.users, self.items, self.values, first_rows, counts))
 
     def dense(self, n_items: int) -> Floats:
         dense = np.zeros((self.n_rows, n_items), dtype=np.float32)

@@ -18,6 +18,7 @@ from milrec.compiled_losses import partner_places
 from milrec.compiled_rows import draw_missing, merged_items
 from milrec.config import TargetSettings
 from milrec.losses import Targets
+from milrec.presets import FitSettings
 from milrec.rows import Rows
 
 Floats = npt.NDArray[np.float32]
@@ -105,3 +106,8 @@ def _partners(targets: TargetSet, n_items: int) -> npt.NDArray[np.int64]:
         if len(own):
             partners[user] = own[partner_places(key, n_items, len(own))]
     return partners
+
+
+def samples(settings: FitSettings) -> bool:
+    """Whether a step touches only some rows."""
+    return settings.target_set is not None and settings.target_set.target_set == "shared"

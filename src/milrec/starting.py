@@ -21,7 +21,7 @@ from milrec.presets import FitSettings
 from milrec.rows import Rows
 from milrec.workers import Workers, over_users, workers
 
-_USERS = 50_000  # whose pairs are enough to find the directions
+_USERS = 20_000  # whose pairs are enough to find the directions
 _MORE_DIRECTIONS = 10
 _ROUNDS = 4
 

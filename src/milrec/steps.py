@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milrec.adam import Adam, RowGradient, SparsePart
+from milrec.adam import Adam, RowGradient
 from milrec.batches import Batch
 from milrec.encoding import SparseProduct
 from milrec.fused import FusedLoss
 from milrec.models import Factors, MatrixFactorization
 from milrec.presets import FitSettings
+from milrec.rows import Turned
 from milrec.sampling import dense_targets
 from milrec.workers import Workers
 
@@ -58,11 +59,11 @@ def fast_step(model: Factors, settings: FitSettings, optimiser: Adam, crew: Work
     assert settings.loss is not None
     decay = decay_slopes(model, settings)
     fused = FusedLoss(model, settings.loss, crew)
-    encoder = SparseProduct(model.encoder_weight, crew, touched_only=samples(settings))
+    encoder = SparseProduct(model.encoder_weight, crew)
 
     def step(batch: Batch, rate: float) -> float:
         model.encoder_bias.grad = None
-        loss = fused(model.latent(encoder(batch.inputs)), batch.targets)
+        loss = fused(model.latent(encoder(batch.inputs, batch.turned)), batch.targets)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step += 1
         assert encoder.gradient is not None and model.encoder_bias.grad is not None
@@ -76,11 +77,6 @@ def fast_step(model: Factors, settings: FitSettings, optimiser: Adam, crew: Work
         return loss.item()
 
     return step
-
-
-def samples(settings: FitSettings) -> bool:
-    """Whether a step touches only some rows."""
-    return settings.target_set is not None and settings.target_set.target_set == "shared"
 
 
 def decay_slopes(model: Factors, settings: FitSettings) -> dict[str, float]:
@@ -113,5 +109,5 @@ def _dense(gradient: Tensor) -> RowGradient:
     values = gradient.detach().contiguous().numpy()[:, None]
     rows = np.arange(len(values), dtype=np.int32)
     nothing = np.zeros(0, dtype=np.float32)
-    no_pairs = SparsePart(rows, np.zeros(len(rows) + 1, dtype=np.int64), rows[:0], nothing)
+    no_pairs = Turned(rows, np.zeros(len(rows) + 1, dtype=np.int64), rows[:0], nothing)
     return RowGradient(no_pairs, values[:0], values)

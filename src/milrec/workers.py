@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 _USERS_PER_TASK = 25
 
@@ -67,6 +69,11 @@ def over_users(kernel: Callable[..., Any], n_users: int, *parts: Any) -> list[Ta
         return lambda worker: kernel(low, min(low + _USERS_PER_TASK, n_users), *parts)
 
     return [task(low) for low in range(0, n_users, _USERS_PER_TASK)]
+
+
+def zeros(*shape: int) -> Tensor:
+    """A tensor in memory that NumPy asks for: where it is large in large pages, which rows at random places need."""
+    return torch.from_numpy(np.zeros(shape, dtype=np.float32))
 
 
 def available() -> int:
