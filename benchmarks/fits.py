@@ -123,11 +123,11 @@ def als(folder: Path) -> dict[str, Any]:
 
 
 def bpr(folder: Path) -> dict[str, Any]:
-    """implicit's BPR with 200 factors and as many iterations as it comes with."""
+    """15 iterations of implicit's BPR with 200 factors."""
     from implicit.bpr import BayesianPersonalizedRanking
 
     split = large_split(folder)
-    rival = BayesianPersonalizedRanking(N_FACTORS, num_threads=_threads(), random_state=0)
+    rival = BayesianPersonalizedRanking(N_FACTORS, iterations=15, num_threads=_threads(), random_state=0)
     spent = seconds(lambda: rival.fit(binary(split.train.adopted), show_progress=False))
     return {"seconds": spent, "iterations": rival.iterations, "ndcg@100": _judged(rival, split)}
 

@@ -22,7 +22,7 @@ from milrec.models import DenoisingAutoencoder, MatrixFactorization, Model, Popu
 from milrec.presets import FitSettings
 from milrec.rows import Rows
 from milrec.splitting import Audience
-from milrec.workers import Task, workers
+from milrec.workers import Task, available, workers, zeros
 
 ROWS = 64  # users per matrix product
 _COLUMNS = 1024  # items per matrix product
@@ -57,30 +57,28 @@ def lists_for(
     n_items = len(model.decoder_bias)
     n = min(n, n_items)
     per_round = ROWS * _BLOCKS_AT_ONCE
-    with workers(settings.training.threads if settings.training else None) as crew:
-        memory = [torch.empty(ROWS, n_items) for _ in range(crew.number)]
-        for first in range(0, audience.n_users, per_round):
-            users = slice(first, min(first + per_round, audience.n_users))
-            lists = Lists(
-                users,
-                np.empty((users.stop - first, n), dtype=np.int64),
-                np.empty((users.stop - first, n), dtype=np.float32),
-            )
+    number = (settings.training.threads if settings.training else None) or available()
+    memory = [zeros(ROWS, n_items) for _ in range(number)]
+    for first in range(0, audience.n_users, per_round):
+        users = slice(first, min(first + per_round, audience.n_users))
+        shape = (users.stop - first, n)
+        lists = Lists(users, np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32))
 
-            def task(block: slice, lists: Lists = lists) -> Task:
-                def work(worker: int) -> None:
-                    scores = logits_of(model, settings, audience, block, n_drawn, memory[worker])
-                    if look is not None:
-                        look(block, scores)
-                    leave_out(scores, audience, block, allowed)
-                    part = slice(block.start - lists.users.start, block.stop - lists.users.start)
-                    _fill(scores, lists.items[part], lists.scores[part])
+        def task(block: slice, lists: Lists = lists) -> Task:
+            def work(worker: int) -> None:
+                scores = logits_of(model, settings, audience, block, n_drawn, memory[worker])
+                if look is not None:
+                    look(block, scores)
+                leave_out(scores, audience, block, allowed)
+                part = slice(block.start - lists.users.start, block.stop - lists.users.start)
+                _fill(scores, lists.items[part], lists.scores[part])
 
-                return work
+            return work
 
-            starts = range(first, users.stop, ROWS)
+        starts = range(first, users.stop, ROWS)
+        with workers(number) as crew:  # not longer than a round: whoever takes the lists may use torch himself
             crew.run([task(slice(start, min(start + ROWS, users.stop))) for start in starts])
-            yield lists
+        yield lists
 
 
 def logits_of(
