@@ -19,7 +19,7 @@ from milrec.interactions import Interactions
 from milrec.models import Factors, MatrixFactorization, encoder_inputs, initialise
 from milrec.presets import FitSettings
 from milrec.rows import Rows
-from milrec.workers import Workers, over_users, workers
+from milrec.workers import Workers, over_users, workers, zeros
 
 _USERS = 20_000  # whose pairs are enough to find the directions
 _MORE_DIRECTIONS = 10
@@ -72,21 +72,25 @@ def directions(
     turned = csr_array((values, inputs.items, inputs.indptr), shape=(inputs.n_rows, n_items)).T.tocsr()
     turned_indptr, turned_items = turned.indptr.astype(np.int64), turned.indices.astype(np.int32)
     width = min(n_directions + _MORE_DIRECTIONS, n_items)
-    basis = _orthonormal(random.standard_normal((n_items, width), dtype=np.float32))
-    seen, image = np.empty((inputs.n_rows, width), dtype=np.float32), np.empty((n_items, width), dtype=np.float32)
+    basis = _orthonormal(torch.from_numpy(random.standard_normal((n_items, width), dtype=np.float32)))
+    seen, image = zeros(inputs.n_rows, width), zeros(n_items, width)
     for _ in range(_ROUNDS):
-        seen[:], image[:] = 0, 0
-        crew.run(over_users(weighted_rows, inputs.n_rows, basis, inputs.indptr, inputs.items, values, seen))
-        crew.run(over_users(weighted_rows, n_items, seen, turned_indptr, turned_items, turned.data, image))
+        seen.zero_(), image.zero_()
+        parts = (inputs.indptr, inputs.items, values, seen.numpy())
+        crew.run(over_users(weighted_rows, inputs.n_rows, basis.numpy(), *parts))
+        parts = (turned_indptr, turned_items, turned.data, image.numpy())
+        crew.run(over_users(weighted_rows, n_items, seen.numpy(), *parts))
         last, basis = basis, _orthonormal(image)
-    squares, rotation = np.linalg.eigh((last.T @ image).astype(np.float64))  # S'S within the last basis
-    order = np.argsort(-squares)[:n_directions]
-    vectors = (last @ rotation[:, order]).astype(np.float32)
-    return vectors, np.sqrt(np.maximum(squares[order], 0)).astype(np.float32)
+    squares, rotation = torch.linalg.eigh((last.T @ image).double())  # S'S within the last basis
+    order = squares.argsort(descending=True, stable=True)[:n_directions]
+    vectors: Floats = (last @ rotation[:, order].float()).numpy()
+    strengths: Floats = squares[order].clamp(min=0).sqrt().float().numpy()
+    return vectors, strengths
 
 
-def _orthonormal(matrix: Floats) -> Floats:
-    basis: Floats = torch.linalg.qr(torch.from_numpy(matrix)).Q.contiguous().numpy()
+def _orthonormal(matrix: Tensor) -> Tensor:
+    basis = zeros(*matrix.shape)
+    basis.copy_(torch.linalg.qr(matrix).Q)
     return basis
 
 

@@ -7,6 +7,7 @@ order in which results are put together, never depends on how many workers there
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -72,8 +73,14 @@ def over_users(kernel: Callable[..., Any], n_users: int, *parts: Any) -> list[Ta
 
 
 def zeros(*shape: int) -> Tensor:
-    """A tensor in memory that NumPy asks for: where it is large in large pages, which rows at random places need."""
-    return torch.from_numpy(np.zeros(shape, dtype=np.float32))
+    """A tensor in memory that NumPy asks for: where it is large in large pages, which rows at random places need.
+
+    It begins at a multiple of 64 bytes: a matrix product may round otherwise from another beginning.
+    """
+    size = math.prod(shape)
+    memory = np.zeros(size + 16, dtype=np.float32)
+    first = -memory.ctypes.data % 64 // 4
+    return torch.from_numpy(memory[first : first + size]).view(shape)
 
 
 def available() -> int:
