@@ -20,5 +20,5 @@ def compiled(function: Any) -> Any:
 
 
 def inlined(function: Any) -> Any:
-    """The same, as a part of whoever calls it."""
+    """The same, as a part of whoever calls it: code then does not depend on which function was compiled first."""
     return numba.njit(cache=True, nogil=True, error_model="numpy", inline="always")(function)

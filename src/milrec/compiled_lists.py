@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from milrec.compiled import compiled
+from milrec.compiled import compiled, inlined
 
 f4, i4, i8 = np.float32, np.int32, np.int64
 _STRIDE = 32  # scores whose largest is looked at first
@@ -36,7 +36,7 @@ def hide_columns(scores, allowed):
             row[j] = row[j] if allowed[j] else f4(-np.inf)
 
 
-@compiled
+@inlined
 def order_key(score, item):
     """A number that is larger for a better score and, among equals, for an earlier item."""
     bits = i8(f4(score).view(i4))

@@ -57,7 +57,7 @@ def sigmoid(z):
     return f4(1.0) / (f4(1.0) + exp(-z))
 
 
-@compiled
+@inlined
 def missing_row(kind, z, weight, p, power):
     """Overwrite a row of logits with the slopes of missing items, each with its weight; return their loss.
 
@@ -97,7 +97,7 @@ def missing_row(kind, z, weight, p, power):
     return total
 
 
-@compiled
+@inlined
 def known_cell(kind, role, z, p):
     """(loss, slope) of an adopted or a rejected item."""
     one, two = f4(1.0), f4(2.0)
@@ -122,7 +122,7 @@ def known_cell(kind, role, z, p):
     return power * base, sign * exponent * power * rise
 
 
-@compiled
+@inlined
 def pair_cell(kind, adopted, other, p):
     """(loss, slope of the adopted item, slope of the other) of one pair, from their logits."""
     one = f4(1.0)
@@ -143,7 +143,7 @@ def pair_cell(kind, adopted, other, p):
     return -log(kept), -rise / d, other_rise / d
 
 
-@compiled
+@inlined
 def partner_place(key, item, n):
     """Which of a user's n adopted items is paired with an item: a hash of both, as good as a draw."""
     x = u4(key) ^ u4(u4(item) * u4(0x9E3779B1))
@@ -281,7 +281,7 @@ def multinomial_slopes(z, start, normaliser, share, cells, bias_slopes):
     return total
 
 
-@compiled
+@inlined
 def dot(a, b):
     total = f4(0.0)
     for d in range(a.size):
