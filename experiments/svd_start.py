@@ -16,7 +16,7 @@ def main() -> None:
         test, history = recommender.evaluate(split), recommender.fitted.history
         measures = f"test NDCG@100 {test.measures['ndcg@100']:.4f}, recall@1 {test.measures['recall@1']:.4f}"
         curve = " ".join(f"{measure:.4f}" for measure in history.measures[:12])
-        print(f"{start}: {measures}, best at step {history.best_iteration}; every 20 steps: {curve} …")  # noqa: T201
+        print(f"{start}: {measures}, kept from step {history.kept_iteration}; every 20 steps: {curve} …")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -242,7 +242,7 @@ def test_early_stopping_keeps_the_best_weights(checkerboard):
     settings = quick(epochs=100, validate_every=4, patience=2)
     model, history = fitted(checkerboard, settings, validate=lambda model: next(measures))
     assert history.measures == [0.2, 0.5, 0.4, 0.3]
-    assert (history.best, history.best_iteration, history.stopped_early) == (0.5, 8, True)
+    assert (history.best, history.kept_iteration, history.stopped_early) == (0.5, 8, True)
     best, _ = fitted(checkerboard, quick(iterations=8))
     assert weight_bytes(model) == weight_bytes(best)
 
@@ -250,7 +250,7 @@ def test_early_stopping_keeps_the_best_weights(checkerboard):
 def test_the_first_of_equally_good_weights_is_kept(checkerboard):
     settings = quick(iterations=12, validate_every=4)
     model, history = fitted(checkerboard, settings, validate=lambda model: 0.5)
-    assert history.best_iteration == 4
+    assert history.kept_iteration == 4
     assert weight_bytes(model) == weight_bytes(fitted(checkerboard, quick(iterations=4))[0])
 
 
@@ -258,13 +258,13 @@ def test_without_patience_a_fit_never_stops_early_and_keeps_the_best_weights_all
     measures = iter([0.9, 0.1, 0.1, 0.1, 0.1, 0.1])
     settings = quick(iterations=12, validate_every=2, patience=0)
     model, history = fitted(checkerboard, settings, validate=lambda model: next(measures))
-    assert (len(history.measures), history.best_iteration, history.stopped_early) == (6, 2, False)
+    assert (len(history.measures), history.kept_iteration, history.stopped_early) == (6, 2, False)
     assert weight_bytes(model) == weight_bytes(fitted(checkerboard, quick(iterations=2))[0])
 
 
 def test_without_validation_the_last_weights_stay(checkerboard):
     model, history = fitted(checkerboard, quick(iterations=12, validate_every=2))
-    assert history.best is None and history.best_iteration is None
+    assert history.best is None and history.kept_iteration is None
     assert weight_bytes(model) == weight_bytes(fitted(checkerboard, quick(iterations=12))[0])
 
 

@@ -34,12 +34,17 @@ class History:
     losses: list[float] = field(default_factory=list)
     measures: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    best_iteration: int | None = None
+    kept_iteration: int | None = None
     stopped_early: bool = False
 
     @property
     def best(self) -> float | None:
         return max(self.measures) if self.measures else None
+
+    @property
+    def kept(self) -> float | None:
+        """The measure of the weights that are kept: the best, or within the slack of it."""
+        return None if self.kept_iteration is None else self.measures[self.iterations.index(self.kept_iteration)]
 
     def validations_since_best(self) -> int:
         return len(self.measures) - 1 - self.measures.index(max(self.measures)) if self.measures else 0
@@ -58,8 +63,8 @@ class FitState:
         self.whole = True  # False while a step or a validation is under way
 
     def keep_best(self) -> None:
-        """The weights as they are now are the best so far."""
-        self.history.best_iteration = self.iteration
+        """The weights as they are now are to be kept."""
+        self.history.kept_iteration = self.iteration
         self.best = self._weights()
 
     def add_to_average(self, share: float) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from milrec.compiled import compiled, inlined
+from milrec.compiled import compiled, compiled_without_nan, inlined
 
 f4, i4, i8 = np.float32, np.int32, np.int64
 _STRIDE = 32  # scores whose largest is looked at first
@@ -44,7 +43,7 @@ def order_key(score, item):
     return (ordered << i8(32)) | i8(2147483647 - item)
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"nnan"})
+@inlined
 def largest_of_strides(row, largest):
     """The largest of every `_STRIDE` scores, none of which may be NaN."""
     whole = row.size // _STRIDE
@@ -57,7 +56,7 @@ def largest_of_strides(row, largest):
         largest[whole] = row[whole * _STRIDE :].max()
 
 
-@compiled
+@compiled_without_nan
 def top_lists(scores, n, lists):
     """The n best items of each user, best first, equal scores in item order; -1 where no item is left.
 

@@ -164,6 +164,13 @@ def partner_places(key, n_items, n):
     return places
 
 
+@inlined
+def cells_within(indptr, columns, user, start, stop):
+    """Which of a user's cells, in ascending columns, are in columns start … stop-1."""
+    own = columns[indptr[user] : indptr[user + 1]]
+    return indptr[user] + np.searchsorted(own, start), indptr[user] + np.searchsorted(own, stop)
+
+
 @compiled
 def block_slopes(kind, p, z, bias, start, weight, share, cells, bias_slopes):
     """Overwrite a block of logits (n_users, n_columns) with slopes, and sum them into bias_slopes; return its loss.
@@ -181,9 +188,7 @@ def block_slopes(kind, p, z, bias, start, weight, share, cells, bias_slopes):
         for j in range(n):
             row[j] += bias[j]
             row_weight[j] = weight[user]
-        own = columns[indptr[user] : indptr[user + 1]]
-        low = indptr[user] + np.searchsorted(own, start)
-        high = indptr[user] + np.searchsorted(own, start + n)
+        low, high = cells_within(indptr, columns, user, start, start + n)
         for c in range(low, high):
             place = columns[c] - start
             kept[c - low] = row[place]
@@ -217,11 +222,10 @@ def pair_block_slopes(kind, p, z, bias, start, items, weight, share, cells, pair
         first = adopted_indptr[user]
         n_adopted = adopted_indptr[user + 1] - first
         row_weight[:] = weight[user] if n_adopted else f4(0.0)
-        for c in range(indptr[user], indptr[user + 1]):
-            place = columns[c] - start
-            if 0 <= place < n:
-                own = share if roles[c] == REJECTED else weights[c]
-                row_weight[place] = own if n_adopted and roles[c] != ADOPTED else f4(0.0)
+        low, high = cells_within(indptr, columns, user, start, start + n)
+        for c in range(low, high):
+            own = share if roles[c] == REJECTED else weights[c]
+            row_weight[columns[c] - start] = own if n_adopted and roles[c] != ADOPTED else f4(0.0)
         for j in range(n):
             if row_weight[j] == f4(0.0):
                 row[j] = f4(0.0)
@@ -261,9 +265,7 @@ def multinomial_slopes(z, start, normaliser, share, cells, bias_slopes):
     total = 0.0
     for user in range(z.shape[0]):
         row = z[user]
-        own = columns[indptr[user] : indptr[user + 1]]
-        low = indptr[user] + np.searchsorted(own, start)
-        high = indptr[user] + np.searchsorted(own, start + n)
+        low, high = cells_within(indptr, columns, user, start, start + n)
         n_adopted = f4(0.0)
         for c in range(indptr[user], indptr[user + 1]):
             n_adopted += f4(1.0) if roles[c] == ADOPTED else f4(0.0)

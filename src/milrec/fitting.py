@@ -75,8 +75,9 @@ class FolderFit:
         recommender.save(self.out, replace=force)
         shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
         history = recommender.fitted.history
-        if history is not None and history.best is not None and self.settings.training is not None:
+        if history is not None and history.kept is not None and self.settings.training is not None:
             stopped = ", stopped early" if history.stopped_early else ""
-            measure = self.settings.training.measure
-            say(f"Best validation {measure} {history.best:.4f} at step {history.best_iteration}{stopped}")
+            best = "" if history.kept == history.best else f" (best {history.best:.4f})"
+            measure = f"{self.settings.training.measure} {history.kept:.4f}{best}"
+            say(f"Kept the weights of step {history.kept_iteration}: validation {measure}{stopped}")
         say(f"Fitted in {recommender.fitted.facts['fit_seconds']:.1f} s → {self.out}")

@@ -138,8 +138,9 @@ def show_folder(manifest: Manifest) -> None:
     facts_table(f"{manifest.path}: a milrec {manifest.kind} folder, checked", {"kind": manifest.kind, **facts})
     history = manifest.facts.get("history")
     if history:
-        best = max(history["measures"]) if history["measures"] else None
-        say(f"  fitted to step {history['iterations'][-1]}, best {_plain(best)} at step {history['best_iteration']}")
+        kept = f", the weights of step {history['kept_iteration']} kept" if history["measures"] else ""
+        best = f"; best {_plain(max(history['measures']))}" if history["measures"] else ""
+        say(f"  fitted to step {history['iterations'][-1]}{kept}{best}")
     settings = manifest.facts.get("settings")
     if settings:
         for section, values in settings.items():

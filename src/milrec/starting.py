@@ -96,4 +96,4 @@ def _orthonormal(matrix: Tensor) -> Tensor:
 
 def _put(weight: Tensor, values: Floats) -> None:
     """The first factors; where data has fewer directions than the model, the others stay as they are."""
-    weight[:, : values.shape[1]] = torch.from_numpy(values).to(weight.device)
+    weight[:, : values.shape[1]] = torch.from_numpy(values)

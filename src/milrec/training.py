@@ -54,7 +54,7 @@ def fit(
     checkpoint: Path | None = None,
     report: Report | None = None,
 ) -> History:
-    """Fit a model to the training part; it ends with the weights that were best on validation.
+    """Fit a model to the training part; it ends with the weights that were best on validation, or within its slack.
 
     `validate` measures the model (higher is better); without it the last weights stay. With a `checkpoint` path the
     fit writes its state there every so often and, where the file exists already, goes on from it.
@@ -64,10 +64,12 @@ def fit(
     if training.learning_rate > _LARGEST_RATE:
         raise FitError(f"learning_rate {training.learning_rate:g} is beyond single precision; lower it")
     device = _device(training.device)
+    broken_off = checkpoint is not None and checkpoint.exists()
+    if not broken_off:
+        start(model, train, settings, seed)
     model.to(device)
-    start(model, train, settings, seed)
     state = FitState(model, Adam(dict(model.named_parameters())), fingerprint(train, settings, seed))
-    if checkpoint is not None and checkpoint.exists():
+    if checkpoint is not None and broken_off:
         state.read(checkpoint)
     with _stepping(state, settings, device) as step:
         try:
@@ -158,7 +160,9 @@ class _Steps:
         return iteration % self.between == 0 or iteration == self.total
 
     def learning_rate(self, iteration: int) -> float:
-        """Constant; falling to 0 linearly or as a half cosine; or rising for a third of the run before that."""
+        """Constant; falling to 0 linearly or as a half cosine, or rising for a third of the run before that; or rising
+        for the warm-up and falling as 1/√step.
+        """
         done = iteration / self.total
         if self.schedule == "linear":
             return self.peak * (1 - done)
