@@ -10,11 +10,14 @@ import errno
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from milrec.errors import FolderError, MilrecError, SettingsError
+from milrec.errors import FitError, FolderError, MilrecError, SettingsError
+
+if TYPE_CHECKING:
+    from milrec.recipes import Recipe
 
 app = typer.Typer(
     name="milrec",
@@ -69,14 +72,10 @@ def _options(
 @app.command()
 def demo(out: Annotated[Path, typer.Option(help="Folder for the run and its report.")] = Path("milrec-demo")) -> None:
     """Simulate a catalogue, fit four models and write a report: the whole product in two minutes."""
-    from milrec.experiment import demo_recipe, run
-    from milrec.show import RunDisplay, measures_table, say
+    from milrec.recipes import demo_recipe
+    from milrec.show import say
 
-    with RunDisplay() as display:
-        results = run(demo_recipe(), out, display)
-    measures_table(results)
-    page = _write_report(results, out / "report.html")
-    say(f"Report: {page.resolve()}")
+    say(f"Report: {_run(demo_recipe(), out).resolve()}")
 
 
 @app.command()
@@ -343,18 +342,24 @@ def experiment(
     recipe: Annotated[Path, typer.Argument(help="Recipe, a TOML file.")],
     out: Annotated[Path, typer.Option(help="Run folder; a run that was stopped goes on there.")],
     data: Annotated[Path | None, typer.Option(help="Data folder, instead of the recipe's own.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this model of the recipe; may be repeated.")] = None,
+    tuned: Annotated[
+        Path | None, typer.Option(help="Finished run whose tuned values are taken, instead of searching anew.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Fits at once; by default as many as cores.")] = None,
 ) -> None:
-    """Carry out a recipe: every model with every seed, fitted and judged; ends with results.json and a report."""
+    """Carry out a recipe: search settings on validation, fit and judge every model with every seed.
+
+    Ends with results.json and a report. Stop it at any time: the same command goes on where it was.
+    """
     if not recipe.is_file():
         raise SettingsError(f"there is no file '{recipe}'")
-    from milrec.experiment import read_recipe, run
-    from milrec.show import RunDisplay, measures_table, say
+    from milrec.recipes import read_recipe
+    from milrec.show import say
 
-    wanted = read_recipe(recipe, data)
-    with RunDisplay() as display:
-        results = run(wanted, out, display)
-    measures_table(results)
-    say(f"Results: {out / 'results.json'}\nReport: {_write_report(results, out / 'report.html')}")
+    wanted = read_recipe(recipe, data, only, tuned)
+    page = _run(wanted, out, jobs)
+    say(f"Results: {out / 'results.json'}\nReport: {page}")
 
 
 @app.command()
@@ -394,6 +399,24 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
     if kind is None:
         raise FolderError(f"'{path}' is not a milrec folder")
     show_folder(open_folder(path, kind))
+
+
+def _run(recipe: Recipe, out: Path, at_once: int | None = None) -> Path:
+    """Carry a recipe out, show its table and write its report; jobs that failed are named at the end."""
+    from milrec.experiment import run
+    from milrec.show import RunDisplay, measures_table
+
+    n_jobs = sum(recipe.n_trials(entry) + len(entry.seeds(recipe.seeds)) for entry in recipe.models)
+    with RunDisplay(n_jobs) as display:
+        results = run(recipe, out, display, at_once)
+    failures = "; ".join(f"{failure['name']}: {failure['error']}" for failure in results["failures"])
+    if not results["models"]:
+        raise FitError(f"every model failed ({failures})")
+    measures_table(results)
+    page = _write_report(results, out / "report.html")
+    if failures:
+        raise FitError(f"the run ended with failures, and the same command tries again: {failures}")
+    return page
 
 
 def _write_report(results: dict[str, Any], page: Path) -> Path:

@@ -1,187 +1,100 @@
-"""A TOML recipe → split, fit, evaluate for model × seed → results.json. A run that was stopped goes on where it was.
+"""A recipe → split, search, fit, judge for model × seed → results.json. A run that was stopped goes on where it was.
 
-A run folder holds `data`, `split`, `models/…`, `evaluations/…` and `results.json`, which is a function of the rest.
+A run folder holds `split`, `jobs/…` (each fit with its log, checkpoint, model and result), `tuning/…` (Optuna's studies)
+and `results.json`, which is a function of the rest.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
-import re
-import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import torch
-from pydantic import Field, model_validator
+import pyarrow.parquet as pq
 
 from milrec import tail
-from milrec.config import Settings, build, read_toml
-from milrec.errors import FolderError, SettingsError
+from milrec.comparing import compare
+from milrec.errors import FolderError, MilrecError
 from milrec.folders import FORMAT_VERSION, MANIFEST, folder_kind, open_folder, read_json, write_json
 from milrec.interactions import Interactions
-from milrec.presets import FitSettings, settings_for
-from milrec.recommender import Recommender, fit
+from milrec.jobs import Job
+from milrec.processes import Plan, Watcher, carry_out
+from milrec.recipes import ModelEntry, Recipe
 from milrec.simulation import Simulation, simulate
-from milrec.splitting import Protocol as SplitProtocol
 from milrec.splitting import Split, split_interactions, split_users
-from milrec.training import Progress
+from milrec.tuning import optuna_library, search
+from milrec.workers import available
+
+COMPARED = ("recall@1", "ndcg@100")  # measures by which models are compared user by user
 
 
-class SimulateEntry(Settings):
-    users: int = 2_000
-    items: int = 1_200
-    seed: int = 0
+@dataclass
+class _Outcome:
+    """What came of an entry of the recipe."""
+
+    tuned: dict[str, Any] = field(default_factory=dict)
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    done: list[tuple[Job, dict[str, Any]]] = field(default_factory=list)
+    failures: list[dict[str, str]] = field(default_factory=list)
 
 
-class DataEntry(Settings):
-    """A prepared data folder, or a catalogue to simulate."""
+def run(recipe: Recipe, out: str | Path, watcher: Watcher, at_once: int | None = None) -> dict[str, Any]:
+    """Carry a recipe out in a run folder, so many jobs at once; what is finished there already is kept.
 
-    path: str | None = None
-    simulate: SimulateEntry | None = None
-
-    @model_validator(mode="after")
-    def _one_of_them(self) -> DataEntry:
-        if (self.path is None) == (self.simulate is None):
-            raise ValueError("[data] needs either a path or a table [data.simulate]")
-        return self
-
-
-class SplitEntry(Settings):
-    protocol: SplitProtocol = "interactions"
-    seed: int = 0
-
-
-class ModelEntry(Settings):
-    name: str
-    model: str | None = None
-    loss: str | None = None
-    settings: dict[str, Any] = Field(default_factory=dict)
-
-    def chosen(self) -> FitSettings:
-        return settings_for(self.model, self.loss, self.settings)
-
-
-class Recipe(Settings):
-    """What a run is made of."""
-
-    title: str
-    description: str = ""
-    seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
-    data: DataEntry | None = None
-    split: SplitEntry = SplitEntry()
-    models: list[ModelEntry] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _distinct_names(self) -> Recipe:
-        slugs = [_slug(entry.name) for entry in self.models]
-        if len(set(slugs)) != len(slugs):
-            raise ValueError("two models of the recipe have the same name")
-        return self
-
-
-class Watcher(Protocol):
-    """Whoever watches a run is told these things."""
-
-    def stage(self, text: str) -> None:
-        """Something begins."""
-
-    def fitting(self, name: str, progress: Progress) -> None:
-        """A step of a fit is done."""
-
-    def evaluating(self, name: str, done: int, total: int) -> None:
-        """Some users are judged."""
-
-    def finished(self, name: str, evaluation: dict[str, Any]) -> None:
-        """A model is fitted and judged."""
-
-
-def read_recipe(path: str | Path, data: str | Path | None = None) -> Recipe:
-    """A recipe from a TOML file, every model's settings checked.
-
-    `data`, a prepared data folder, takes the place of the recipe's own; a relative path in the recipe starts at the
-    recipe's folder.
+    A job that fails does not stop the others; the results name it.
     """
-    path = Path(path)
-    recipe = build(Recipe, read_toml(path), f"'{path}'")
-    for entry in recipe.models:
-        try:
-            entry.chosen()
-        except SettingsError as error:
-            raise SettingsError(f"model '{entry.name}' in '{path}': {error}") from None
-    if data is not None:
-        return recipe.model_copy(update={"data": DataEntry(path=str(Path(data).absolute()))})
-    if recipe.data is None:
-        raise SettingsError(f"'{path}' names no data; give a prepared data folder with --data")
-    if recipe.data.path is not None:
-        beside = (path.parent / recipe.data.path).absolute()
-        recipe = recipe.model_copy(update={"data": DataEntry(path=str(beside))})
-    return recipe
-
-
-def demo_recipe() -> Recipe:
-    return read_recipe(str(files("milrec").joinpath("recipes/demo.toml")))
-
-
-def run(recipe: Recipe, out: str | Path, watcher: Watcher) -> dict[str, Any]:
-    """Carry a recipe out in a run folder; what is finished there already is kept."""
     out = Path(out)
+    if any(entry.search for entry in recipe.models):
+        optuna_library()  # before anything is written
     _open_run(recipe, out)
-    split = _split(recipe, out, watcher)
-    for entry in recipe.models:
-        for seed in recipe.seeds:
-            _one_model(entry, seed, split, out, watcher)
-    results = _results(recipe, split, out)
-    write_json(out / "results.json", results)
+    with _alone(out):
+        split = _split(recipe, out, watcher)
+        outcomes = {entry.name: _Outcome() for entry in recipe.models}
+        plans = [_plan(entry, recipe, out, outcomes[entry.name]) for entry in recipe.models]
+        carry_out(plans, out, watcher, at_once)
+        results = _results(recipe, split, out, outcomes)
+        write_json(out / "results.json", results)
     return results
 
 
-def _one_model(entry: ModelEntry, seed: int, split: Split, out: Path, watcher: Watcher) -> None:
-    """Fit, keep and judge one model with one seed, unless that is done."""
-    name = _slug(entry.name) + f"-seed{seed}"
-    model_path, kept = out / "models" / name, out / "evaluations" / f"{name}.json"
-    if kept.exists():
-        watcher.stage(f"{entry.name}: done before")
-        return
-    if model_path.exists():
-        recommender = Recommender.load(model_path)
-    else:
-        watcher.stage(f"{entry.name}: fitting" + (f" (seed {seed})" if seed else ""))
-        checkpoint = out / "checkpoints" / f"{name}.safetensors"
-        checkpoint.parent.mkdir(exist_ok=True)
-        recommender = fit(
-            split,
-            entry.chosen(),
+def _plan(entry: ModelEntry, recipe: Recipe, out: Path, outcome: _Outcome) -> Plan:
+    """Search where there is something to search, then fit and judge with every seed."""
+    if n_trials := recipe.n_trials(entry):
+        try:
+            found = yield from search(entry, recipe.search, n_trials, out)
+        except MilrecError as error:
+            outcome.failures.append({"name": entry.name, "error": str(error)})
+            return
+        outcome.tuned, outcome.trials = found.values, found.trials
+    settings = entry.chosen(outcome.tuned)
+    jobs = [
+        Job(
+            name=f"{entry.slug}-seed{seed}",
+            title=entry.name if len(recipe.seeds) == 1 else f"{entry.name}, seed {seed}",
             seed=seed,
-            checkpoint=checkpoint,
-            report=lambda progress: watcher.fitting(entry.name, progress),
+            settings=settings.model_dump(),
+            measure=recipe.search.measure,
+            dials=entry.dials,
         )
-        recommender.save(model_path)
-        checkpoint.unlink(missing_ok=True)
-    evaluation = recommender.evaluate(
-        split, "test", lambda done, total: watcher.evaluating(entry.name, done, total)
-    ).as_json()
-    fitted = recommender.fitted
-    kept.parent.mkdir(exist_ok=True)
-    write_json(
-        kept,
-        {
-            "name": entry.name,
-            "seed": seed,
-            "settings": fitted.settings.model_dump(),
-            "evaluation": evaluation,
-            "history": None if fitted.history is None else vars(fitted.history),
-            "fit_seconds": fitted.facts["fit_seconds"],
-            "peak_memory_mib": peak_memory_mib(),
-        },
-    )
-    watcher.finished(entry.name, evaluation)
+        for seed in entry.seeds(recipe.seeds)
+    ]
+    results = yield jobs
+    for job in jobs:
+        result = results[job.name]
+        if result["state"] == "done":
+            outcome.done.append((job, result))
+        else:
+            outcome.failures.append({"name": job.title, "error": result["error"]})
 
 
 def _open_run(recipe: Recipe, out: Path) -> None:
@@ -198,6 +111,17 @@ def _open_run(recipe: Recipe, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     manifest = {"format": "milrec", "kind": "run", "version": FORMAT_VERSION, "facts": facts, "files": {}}
     write_json(out / MANIFEST, manifest)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """One run at a time in a folder; the lock ends with the process, however that ends."""
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise FolderError(f"another process is running in '{out}'; wait for it, or choose another place") from None
+        yield
 
 
 def _split(recipe: Recipe, out: Path, watcher: Watcher) -> Split:
@@ -217,9 +141,8 @@ def _split(recipe: Recipe, out: Path, watcher: Watcher) -> Split:
     return split
 
 
-def _results(recipe: Recipe, split: Split, out: Path) -> dict[str, Any]:
+def _results(recipe: Recipe, split: Split, out: Path, outcomes: dict[str, _Outcome]) -> dict[str, Any]:
     popularity = split.train.popularity()
-    names = [f"{_slug(entry.name)}-seed{seed}" for entry in recipe.models for seed in recipe.seeds]
     return {
         "format": "milrec-results",
         "version": FORMAT_VERSION,
@@ -232,11 +155,42 @@ def _results(recipe: Recipe, split: Split, out: Path) -> dict[str, Any]:
             "split_hash": hashlib.sha256((out / "split" / MANIFEST).read_bytes()).hexdigest(),
         },
         "split": split.facts(),
-        "models": [read_json(out / "evaluations" / f"{name}.json") for name in names],
-        "versions": {name: version(name) for name in ("milrec", "torch", "numpy")},
-        "machine": {"cores": os.cpu_count(), "threads": torch.get_num_threads(), "platform": sys.platform},
+        "paper": None if recipe.paper is None else recipe.paper.model_dump(),
+        "models": [
+            _model(name, job, result, outcome) for name, outcome in outcomes.items() for job, result in outcome.done
+        ],
+        "searches": [
+            {"name": name, "measure": recipe.search.measure, "trials": outcome.trials, "tuned": outcome.tuned}
+            for name, outcome in outcomes.items()
+            if outcome.trials
+        ],
+        "comparisons": {measure: compare(_per_user(measure, out, outcomes)) for measure in COMPARED},
+        "failures": [failure for outcome in outcomes.values() for failure in outcome.failures],
+        "versions": {name: version(name) for name in ("milrec", "torch", "numpy", "scipy", "numba")},
+        "machine": {"cores": os.cpu_count(), "threads": available(), "platform": sys.platform},
         "finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
+
+
+def _model(name: str, job: Job, result: dict[str, Any], outcome: _Outcome) -> dict[str, Any]:
+    kept = ("settings", "evaluation", "dialled", "history", "fit_seconds", "peak_memory_mib")
+    return {
+        "name": name,
+        "seed": job.seed,
+        "tuned": outcome.tuned,
+        "validation": result["value"],
+        **{key: result[key] for key in kept if key in result},
+    }
+
+
+def _per_user(measure: str, out: Path, outcomes: dict[str, _Outcome]) -> dict[str, Any]:
+    """A measure of every user under every model, mean over the seeds."""
+    values = {}
+    for name, outcome in outcomes.items():
+        tables = [pq.read_table(job.folder(out) / "per_user.parquet", columns=[measure]) for job, _ in outcome.done]
+        if tables:
+            values[name] = np.mean([table[measure].to_numpy() for table in tables], axis=0, dtype=np.float64)
+    return values
 
 
 def _curve(popularity: Any, n_points: int = 240) -> list[list[int]]:
@@ -244,13 +198,3 @@ def _curve(popularity: Any, n_points: int = 240) -> list[list[int]]:
     ordered = np.sort(popularity)[::-1]
     ranks = np.unique(np.geomspace(1, len(ordered), n_points).round().astype(int))
     return [[int(rank), int(ordered[rank - 1])] for rank in ranks]
-
-
-def peak_memory_mib() -> int:
-    """The most memory this process has held so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak / (1024 * 1024 if sys.platform == "darwin" else 1024))
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "model"

@@ -16,6 +16,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from milrec.evaluation import Evaluation
+    from milrec.jobs import Job
     from milrec.training import Progress as FitProgress
 
 _TAILS = ("short", "medium", "long")
@@ -255,37 +257,58 @@ class FitDisplay:
 
 
 class RunDisplay:
-    """The stages of a run, each fit with its own bar."""
+    """A bar for all jobs of a run, with the time left, and one for each that is on its way."""
 
-    def __init__(self) -> None:
-        self.fit: FitDisplay | None = None
+    def __init__(self, n_jobs: int) -> None:
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=_stderr(),
+        )
+        self.n_jobs, self.n_ended = n_jobs, 0
+        self.all = self.bars.add_task("All jobs", total=n_jobs, note=f"0 of {n_jobs}, left ≈")
+        self.rows: dict[str, TaskID] = {}
 
     def __enter__(self) -> RunDisplay:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._close()
+        self.bars.stop()
 
     def stage(self, text: str) -> None:
-        self._close()
-        _stderr().print(escape(text))
+        self.bars.console.print(escape(text))
 
-    def fitting(self, name: str, progress: FitProgress) -> None:
-        if self.fit is None:
-            self.fit = FitDisplay(escape(name))
-            self.fit.__enter__()
-        self.fit.report(progress)
+    def progress(self, job: Job, values: dict[str, Any]) -> None:
+        self.bars.start()
+        if job.name not in self.rows:
+            self.rows[job.name] = self.bars.add_task(escape(job.title), total=None, note="")
+        if "judged" in values:
+            done, shown = values["judged"], "judging, left ≤"
+        else:
+            best = "" if values["best"] is None else f"val {values['best']:.4f} "
+            done, shown = values["iteration"], f"epoch {values['epoch']:.1f} {best}left ≤"
+        self.bars.update(self.rows[job.name], completed=done, total=values["total"], note=shown)
 
-    def evaluating(self, name: str, done: int, total: int) -> None:
-        self._close()
+    def ended(self, job: Job, result: dict[str, Any]) -> None:
+        self.bars.start()
+        if job.name in self.rows:
+            self.bars.remove_task(self.rows.pop(job.name))
+        self.n_ended += 1
+        self.bars.update(self.all, completed=self.n_ended, note=f"{self.n_ended} of {self.n_jobs}, left ≈")
+        self.stage(f"{job.title}: {_told(result)}")
 
-    def finished(self, name: str, evaluation: dict[str, Any]) -> None:
-        self._close()
 
-    def _close(self) -> None:
-        if self.fit is not None:
-            self.fit.__exit__()
-            self.fit = None
+def _told(result: Mapping[str, Any]) -> str:
+    """How a job ended, in a few words."""
+    if result["state"] == "given up":
+        return f"given up at {result['value']:.4f}, below the median of the others"
+    if result["state"] != "done":
+        return f"failed: {result['error']}"
+    judged, validation = result.get("evaluation"), result["value"]
+    text = "fitted" if validation is None else f"validation {validation:.4f}"
+    return text if judged is None else f"{text}, test NDCG@100 {judged['ndcg@100']:.4f}"
 
 
 def _model_cells(settings: FitSettings) -> Sequence[str]:

@@ -39,6 +39,7 @@ class Progress:
     loss: float
     measure: float | None
     best: float | None
+    validations: int
 
 
 Validate = Callable[[Factors], float]
@@ -204,7 +205,8 @@ def _progress(state: FitState, steps: _Steps) -> Progress:
     history = state.history
     loss = state.loss_sum / state.loss_count if state.loss_count else history.losses[-1]
     measure = history.measures[-1] if history.measures else None
-    return Progress(state.iteration, steps.total, state.iteration / steps.per_epoch, loss, measure, history.best)
+    epoch, n_validations = state.iteration / steps.per_epoch, len(history.measures)
+    return Progress(state.iteration, steps.total, epoch, loss, measure, history.best, n_validations)
 
 
 def _training(settings: FitSettings) -> TrainingSettings:

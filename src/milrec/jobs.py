@@ -1,0 +1,206 @@
+"""A job of a run: one model fitted with one seed (and judged), in a process of its own: python -m milrec.jobs RUN NAME.
+
+All of a job is in RUN/jobs/NAME: what to do (`job.json`), the checkpoint, and at the end `result.json`, written whole or
+not at all. Progress goes to standard output, a JSON line at a time. A job ends with whoever started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from milrec.config import Settings, build
+from milrec.errors import MilrecError
+from milrec.evaluation import Evaluation, validation_measure
+from milrec.folders import new_file, read_json, write_json
+from milrec.presets import fit_settings
+from milrec.recommender import Recommender, fit
+from milrec.splitting import Split
+from milrec.training import Progress
+
+_SECONDS_BETWEEN_LINES = 0.2
+_COMPARED = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100")  # kept for every user
+
+
+class Curve(Settings):
+    """The validations of a trial that has ended."""
+
+    iterations: list[int]
+    measures: list[float]
+
+
+class Job(Settings):
+    """What one process does."""
+
+    name: str
+    title: str
+    seed: int
+    settings: dict[str, Any]
+    measure: str = "ndcg@100"
+    judged: bool = Field(True, description="judge on test and keep the model; False for a trial of a search")
+    dials: list[float] = Field(default_factory=list)
+    rivals: list[Curve] = Field(default_factory=list, description="trials below the median of these are given up")
+
+    def folder(self, run: Path) -> Path:
+        return run / "jobs" / self.name
+
+    def result(self, run: Path) -> dict[str, Any] | None:
+        """What came of it, where it is done."""
+        path = self.folder(run) / "result.json"
+        return read_json(path) if path.exists() else None
+
+
+class GivenUp(Exception):
+    """A trial does worse than the median of those before it."""
+
+
+def carry_out(job: Job, run: Path, tell: Any) -> dict[str, Any]:
+    """Fit, judge and keep; a sentence about what went wrong is a result too."""
+    folder = job.folder(run)
+    split = Split.load(run / "split")
+    checkpoint = folder / "checkpoint.safetensors"
+    watch = _Watch(job, tell)
+    try:
+        recommender = _fitted(job, folder, split, checkpoint, watch)
+    except GivenUp:
+        return {"state": "given up", "value": watch.best, "history": watch.curve(), "peak_memory_mib": peak_memory()}
+    except MilrecError as error:
+        return {"state": "failed", "error": str(error)}
+    fitted = recommender.fitted
+    result = {
+        "state": "done",
+        "value": _value(job, split, recommender),
+        "settings": fitted.settings.model_dump(),
+        "history": None if fitted.history is None else vars(fitted.history),
+        "fit_seconds": fitted.facts["fit_seconds"],
+    }
+    if job.judged:
+        result |= _judged(job, folder, split, recommender, tell)
+    return {**result, "peak_memory_mib": peak_memory()}
+
+
+def _fitted(job: Job, folder: Path, split: Split, checkpoint: Path, watch: _Watch) -> Recommender:
+    if (folder / "model").exists():
+        return Recommender.load(folder / "model")
+    recommender = fit(split, fit_settings(job.settings), seed=job.seed, checkpoint=checkpoint, report=watch)
+    if job.judged:
+        recommender.save(folder / "model")
+    return recommender
+
+
+def _value(job: Job, split: Split, recommender: Recommender) -> float | None:
+    """The validation measure that a search goes by; None where there is nothing to validate on."""
+    fitted = recommender.fitted
+    training = fitted.settings.training
+    if fitted.history is not None and training is not None and training.measure == job.measure:
+        return fitted.history.best
+    if not split.validation.targets.nnz:
+        return None
+    return validation_measure(job.measure, fitted.settings, split.train, split.validation)(fitted.model)
+
+
+def _judged(job: Job, folder: Path, split: Split, recommender: Recommender, tell: Any) -> dict[str, Any]:
+    def report(done: int, total: int) -> None:
+        tell({"judged": done, "total": total})
+
+    evaluation = recommender.evaluate(split, "test", report)
+    _write_per_user(folder / "per_user.parquet", evaluation)
+    return {"evaluation": evaluation.as_json()}
+
+
+def _write_per_user(path: Path, evaluation: Evaluation) -> None:
+    """Measures of single users, for paired comparisons: users in the order of the test part."""
+    columns = {name: evaluation.per_user[name] for name in _COMPARED if name in evaluation.per_user}
+    with new_file(path) as draft:
+        pq.write_table(pa.table({name: pa.array(values.astype(np.float32)) for name, values in columns.items()}), draft)
+
+
+class _Watch:
+    """Tells of a fit's progress, and gives up where it is hopeless."""
+
+    def __init__(self, job: Job, tell: Any) -> None:
+        self.tell, self.told, self.seen = tell, 0.0, 0
+        self.iterations: list[int] = []
+        self.measures: list[float] = []
+        self.best: float | None = None
+        self.hopeless = _pruner(job.rivals) if job.rivals else None
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self.told >= _SECONDS_BETWEEN_LINES or progress.iteration == progress.total:
+            self.told = now
+            self.tell(vars(progress))
+        if progress.validations == self.seen or progress.measure is None or progress.best is None:
+            return
+        self.seen, self.best = progress.validations, progress.best
+        self.iterations.append(progress.iteration)
+        self.measures.append(progress.measure)
+        if self.hopeless is not None and self.hopeless(progress.iteration, progress.best):
+            raise GivenUp
+
+    def curve(self) -> dict[str, Any]:
+        return {"iterations": self.iterations, "measures": self.measures}
+
+
+def _pruner(rivals: list[Curve]) -> Any:
+    """Optuna's rule: is the best so far below the median of the rivals at the same step?"""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.MedianPruner(4, n_min_trials=3))
+    for rival in rivals:
+        steps = dict(zip(rival.iterations, rival.measures, strict=True))
+        study.add_trial(optuna.trial.create_trial(value=max(rival.measures), intermediate_values=steps))
+    trial = study.ask()
+
+    def hopeless(iteration: int, best: float) -> bool:
+        trial.report(best, iteration)
+        return trial.should_prune()
+
+    return hopeless
+
+
+def peak_memory() -> int:
+    """MiB that this process has held at most."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak / (1024 * 1024 if sys.platform == "darwin" else 1024))
+
+
+def _end_with_starter() -> None:
+    """Whoever started this job holds the other end of standard input; where it closes, he is gone."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    run, name = Path(sys.argv[1]), sys.argv[2]
+    _end_with_starter()
+    path = run / "jobs" / name / "job.json"
+    job = build(Job, read_json(path), f"'{path}'")
+
+    def tell(values: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(values) + "\n")
+        sys.stdout.flush()
+
+    result = carry_out(job, run, tell)
+    write_json(job.folder(run) / "result.json", result)
+    (job.folder(run) / "checkpoint.safetensors").unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Recipes: what a run is made of, read from TOML and checked before anything is done.
+
+A model of a recipe may name values to search (`search`); they are then chosen on validation, never on test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from milrec.config import Settings, build, read_toml
+from milrec.errors import FolderError, SettingsError
+from milrec.folders import read_json
+from milrec.presets import FitSettings, settings_for
+from milrec.splitting import Protocol
+
+
+class SimulateEntry(Settings):
+    users: int = 2_000
+    items: int = 1_200
+    seed: int = 0
+
+
+class DataEntry(Settings):
+    """A prepared data folder, or a catalogue to simulate."""
+
+    path: str | None = None
+    simulate: SimulateEntry | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> DataEntry:
+        if (self.path is None) == (self.simulate is None):
+            raise ValueError("[data] needs either a path or a table [data.simulate]")
+        return self
+
+
+class SplitEntry(Settings):
+    protocol: Protocol = "interactions"
+    seed: int = 0
+
+
+class Range(Settings):
+    """Numbers from low to high, evenly or by their logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Range:
+        if not self.low < self.high or (self.log and self.low <= 0):
+            raise ValueError("a range to search needs low < high, and low > 0 where log = true")
+        return self
+
+
+class SearchEntry(Settings):
+    """How values are searched: a grid that is small enough is tried whole, otherwise Optuna chooses."""
+
+    trials: int = Field(16, ge=1, description="at most so many sets of values are tried for each model")
+    round: int = Field(4, ge=1, description="so many are chosen, and tried, at a time")
+    measure: str = Field("ndcg@100", description="validation measure that decides")
+    seed: int = 0
+
+
+class PaperEntry(Settings):
+    """What of the paper a run is held against."""
+
+    table: Literal["metrics", "held-out users"] = "metrics"
+    dataset: Literal["ml-20m", "netflix", "lastfm-360k"] = "ml-20m"
+
+
+class ModelEntry(Settings):
+    """A model of a recipe. In `search`, several settings that go together are one key: "missing_weight, …"."""
+
+    name: str
+    model: str | None = None
+    loss: str | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+    search: dict[str, list[Any] | Range] = Field(default_factory=dict)
+    dials: list[float] = Field(default_factory=list, description="popularity dials to judge its lists with as well")
+
+    @field_validator("search")
+    @classmethod
+    def _choices(cls, search: dict[str, list[Any] | Range]) -> dict[str, list[Any] | Range]:
+        for key, choices in search.items():
+            names = setting_names(key)
+            if isinstance(choices, Range) and len(names) > 1:
+                raise ValueError(f"'{key}' are several settings: list the sets of values to try")
+            if isinstance(choices, list) and not choices:
+                raise ValueError(f"there is nothing to try for '{key}'")
+            if isinstance(choices, list) and len(names) > 1:
+                for one in choices:
+                    if not isinstance(one, list) or len(one) != len(names):
+                        raise ValueError(f"'{key}' are {len(names)} settings: {one!r} has not as many values")
+        return search
+
+    @property
+    def slug(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "model"
+
+    def chosen(self, values: dict[str, Any] | None = None) -> FitSettings:
+        """Its settings, with some values (as found by a search) in their places."""
+        return settings_for(self.model, self.loss, {**self.settings, **(values or {})})
+
+    def seeds(self, wanted: list[int]) -> list[int]:
+        """All of them, or the first alone where a fit does not depend on the seed."""
+        return wanted if self.chosen(self.any_values()).seeded else wanted[:1]
+
+    def grid(self) -> list[dict[str, int]] | None:
+        """All sets of choices, by their places in the lists; None where there is no end of them."""
+        places = [range(len(choices)) for choices in self.search.values() if isinstance(choices, list)]
+        if len(places) < len(self.search):
+            return None
+        return [dict(zip(self.search, one, strict=True)) for one in itertools.product(*places)]
+
+    def values(self, places: dict[str, Any]) -> dict[str, Any]:
+        """Settings and their values from what was chosen: places in lists, or numbers from ranges."""
+        values: dict[str, Any] = {}
+        for key, choices in self.search.items():
+            names, chosen = setting_names(key), choices[places[key]] if isinstance(choices, list) else places[key]
+            values |= dict(zip(names, chosen, strict=True)) if len(names) > 1 else {names[0]: chosen}
+        return values
+
+    def any_values(self) -> dict[str, Any]:
+        """The first of everything that is searched: enough to see whether the settings exist."""
+        return self.values({key: 0 if isinstance(choices, list) else choices.low for key, choices in self.search.items()})
+
+
+class Recipe(Settings):
+    """What a run is made of."""
+
+    title: str
+    description: str = ""
+    seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
+    data: DataEntry | None = None
+    split: SplitEntry = SplitEntry()
+    search: SearchEntry = SearchEntry()
+    paper: PaperEntry | None = None
+    models: list[ModelEntry] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _distinct_names(self) -> Recipe:
+        if len({entry.slug for entry in self.models}) != len(self.models):
+            raise ValueError("two models of the recipe have the same name")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError("a seed is given twice")
+        return self
+
+    def n_trials(self, entry: ModelEntry) -> int:
+        grid = entry.grid()
+        return 0 if not entry.search else self.search.trials if grid is None else min(len(grid), self.search.trials)
+
+
+def read_recipe(
+    path: str | Path,
+    data: str | Path | None = None,
+    models: list[str] | None = None,
+    tuned: str | Path | None = None,
+) -> Recipe:
+    """A recipe from a TOML file, every model's settings checked.
+
+    `data`, a prepared data folder, takes the place of the recipe's own; a relative path in the recipe starts at the
+    recipe's folder. `models` names those that are wanted. `tuned`, a finished run, gives models of the same name the
+    values that were found there, in place of a search.
+    """
+    path = Path(path)
+    recipe = build(Recipe, read_toml(path), f"'{path}'")
+    if tuned is not None:
+        recipe = recipe.model_copy(update={"models": _tuned(recipe.models, Path(tuned))})
+    if models:
+        recipe = recipe.model_copy(update={"models": _wanted(recipe.models, models)})
+    for entry in recipe.models:
+        try:
+            entry.chosen(entry.any_values())
+        except SettingsError as error:
+            raise SettingsError(f"model '{entry.name}' in '{path}': {error}") from None
+    if data is not None:
+        return recipe.model_copy(update={"data": DataEntry(path=str(Path(data).absolute()))})
+    if recipe.data is None:
+        raise SettingsError(f"'{path}' names no data; give a prepared data folder with --data")
+    if recipe.data.path is not None:
+        beside = (path.parent / recipe.data.path).absolute()
+        recipe = recipe.model_copy(update={"data": DataEntry(path=str(beside))})
+    return recipe
+
+
+def demo_recipe() -> Recipe:
+    return read_recipe(str(files("milrec").joinpath("recipes/demo.toml")))
+
+
+def setting_names(key: str) -> list[str]:
+    """The settings that a key of `search` names."""
+    return [name.strip() for name in key.split(",")]
+
+
+def _wanted(entries: list[ModelEntry], names: list[str]) -> list[ModelEntry]:
+    known = {entry.name: entry for entry in entries}
+    for name in names:
+        if name not in known:
+            raise SettingsError(f"unknown model '{name}' of the recipe; known models: {', '.join(known)}")
+    return [entry for entry in entries if entry.name in names]
+
+
+def _tuned(entries: list[ModelEntry], run: Path) -> list[ModelEntry]:
+    """Entries with the values that a finished run found for models of the same name."""
+    results = read_json(run / "results.json" if run.is_dir() else run)
+    if not isinstance(results, dict) or results.get("format") != "milrec-results":
+        raise FolderError(f"'{run}' does not hold the results of a milrec run")
+    found = {model["name"]: model.get("tuned") or {} for model in results["models"]}
+    return [
+        entry.model_copy(update={"settings": {**entry.settings, **found[entry.name]}, "search": {}})
+        if entry.search and entry.name in found
+        else entry
+        for entry in entries
+    ]

@@ -1,0 +1,156 @@
+"""The search for a model's settings, on validation: a small grid is tried whole; otherwise Optuna chooses.
+
+Trials are chosen a round at a time from what earlier rounds gave, each by a sampler seeded with (seed, its number), so
+that a search that was stopped goes on to the same end. Every trial also goes into a journal that Optuna's tools open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from milrec.errors import FitError, SettingsError
+from milrec.jobs import Curve, Job
+from milrec.processes import Results
+from milrec.recipes import ModelEntry, SearchEntry
+
+_SEEDS = 1_000_003  # keeps (seed, number) of different searches apart
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found, and what it tried."""
+
+    values: dict[str, Any]
+    trials: list[dict[str, Any]]
+
+
+def search(entry: ModelEntry, wanted: SearchEntry, n_trials: int, run: Path) -> Generator[list[Job], Results, Search]:
+    """A plan that ends with the values that were best on validation."""
+    optuna = optuna_library()
+    grid = entry.grid()
+    finished: list[Any] = []  # Optuna's trials
+    rivals: dict[str, Curve] = {}
+    tried: list[dict[str, Any]] = []
+    for start in range(0, n_trials, wanted.round):
+        numbers = range(start, min(start + wanted.round, n_trials))
+        if grid is not None and len(grid) <= n_trials:
+            places: list[dict[str, Any]] = [dict(grid[number]) for number in numbers]
+        else:
+            places = _chosen(optuna, entry, wanted, finished, numbers)
+        jobs = [_job(entry, wanted, entry.values(one), list(rivals.values())) for one in places]
+        results = yield jobs
+        for number, job, one in zip(numbers, jobs, places, strict=True):
+            result = results[job.name]
+            finished.append(_trial(optuna, entry, one, result))
+            tried.append({"number": number, "values": entry.values(one), **_outcome(result)})
+            if result["state"] == "done" and (curve := _curve(result)):
+                rivals[job.name] = curve
+        _keep(optuna, finished, run / "tuning" / f"{entry.slug}.journal")
+    done = [trial for trial in tried if trial["state"] == "done" and trial["value"] is not None]
+    if not done:
+        raise FitError(f"no trial of '{entry.name}' came to an end; the first: {tried[0].get('error', 'not validated')}")
+    return Search(max(done, key=lambda trial: trial["value"])["values"], tried)
+
+
+def optuna_library() -> Any:
+    """Optuna, or the sentence that says how to get it."""
+    try:
+        import optuna
+    except ImportError:
+        raise SettingsError("a recipe with a search needs Optuna: pip install 'milrec[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _chosen(
+    optuna: Any, entry: ModelEntry, wanted: SearchEntry, finished: list[Any], numbers: range
+) -> list[dict[str, Any]]:
+    """The trials of a round: places in lists, numbers from ranges."""
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(finished)
+    places = []
+    for number in numbers:
+        study.sampler = optuna.samplers.TPESampler(
+            n_startup_trials=2 * wanted.round, seed=wanted.seed * _SEEDS + number, constant_liar=len(numbers) > 1
+        )
+        params = study.ask(_distributions(optuna, entry)).params
+        places.append({key: _place(entry, key, value) for key, value in params.items()})
+    return places
+
+
+def _distributions(optuna: Any, entry: ModelEntry) -> dict[str, Any]:
+    kinds = optuna.distributions
+    return {
+        key: kinds.CategoricalDistribution([json.dumps(one) for one in choices])
+        if isinstance(choices, list)
+        else kinds.FloatDistribution(choices.low, choices.high, log=choices.log)
+        for key, choices in entry.search.items()
+    }
+
+
+def _place(entry: ModelEntry, key: str, value: Any) -> Any:
+    choices = entry.search[key]
+    return [json.dumps(one) for one in choices].index(value) if isinstance(choices, list) else value
+
+
+def _trial(optuna: Any, entry: ModelEntry, places: dict[str, Any], result: dict[str, Any]) -> Any:
+    """A finished trial as Optuna keeps it."""
+    params = {
+        key: json.dumps(choices[places[key]]) if isinstance(choices, list) else places[key]
+        for key, choices in entry.search.items()
+    }
+    states = optuna.trial.TrialState
+    value = result.get("value")
+    state = {"done": states.COMPLETE, "given up": states.PRUNED}.get(result["state"], states.FAIL)
+    curve = _curve(result)
+    return optuna.trial.create_trial(
+        state=states.FAIL if value is None else state,
+        params=params,
+        distributions=_distributions(optuna, entry),
+        value=None if state == states.FAIL else value,
+        intermediate_values=dict(zip(curve.iterations, curve.measures, strict=True)) if curve else {},
+    )
+
+
+def _keep(optuna: Any, finished: list[Any], path: Path) -> None:
+    """Add the trials that are new to the study in the run folder."""
+    path.parent.mkdir(exist_ok=True)
+    for lock in path.parent.glob(path.name + ".lock*"):
+        lock.unlink()  # of a run that was killed: the run folder has one user at a time
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+    study = optuna.create_study(storage=storage, study_name=path.stem, direction="maximize", load_if_exists=True)
+    study.add_trials(finished[len(study.get_trials(deepcopy=False)) :])
+
+
+def _job(entry: ModelEntry, wanted: SearchEntry, values: dict[str, Any], rivals: list[Curve]) -> Job:
+    """One trial; the same values are the same job, and are not tried twice."""
+    settings = entry.chosen(values)
+    if settings.training is not None:
+        settings = settings.with_values({"measure": wanted.measure})
+    mark = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
+    shown = ", ".join(f"{key}={value}" for key, value in values.items())
+    return Job(
+        name=f"{entry.slug}-trial-{mark}",
+        title=f"{entry.name}: {shown}",
+        seed=wanted.seed,
+        settings=settings.model_dump(),
+        measure=wanted.measure,
+        judged=False,
+        rivals=rivals,
+    )
+
+
+def _outcome(result: dict[str, Any]) -> dict[str, Any]:
+    return {"state": result["state"], "value": result.get("value"), "error": result.get("error")}
+
+
+def _curve(result: dict[str, Any]) -> Curve | None:
+    history = result.get("history")
+    if not history or not history["measures"]:
+        return None
+    return Curve(iterations=history["iterations"], measures=history["measures"])
