@@ -67,6 +67,9 @@ class TargetSettings(Settings):
         "or all with weight 1; auto: expectation up to 50,000 items, shared beyond",
     )
     target_factor: float = Field(50, gt=0, description="missing items drawn per user = factor × median adopted")
+    rejected_as: Literal["rejected", "missing"] = Field(
+        "rejected", description="what the loss takes rejected entries for: what they are, or missing like any other"
+    )
 
 
 class TrainingSettings(Settings):
