@@ -97,7 +97,9 @@ def test_a_second_run_in_the_same_folder_fits_nothing_again(tmp_path):
     assert written_at == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("result.json")}
 
 
-SEARCHED = RECIPE + """
+SEARCHED = (
+    RECIPE
+    + """
 [[models]]
 name = "Searched"
 loss = "mil"
@@ -107,6 +109,7 @@ search = { weight_decay = { low = 1e-6, high = 1e-2, log = true }, "missing_weig
 trials = 6
 round = 3
 """
+)
 
 
 def killed_when(command: list[str], moment: Path) -> None:
@@ -170,12 +173,15 @@ def test_tuned_values_of_a_run_take_the_place_of_a_search(tmp_path):
 
 
 def test_a_job_that_fails_does_not_lose_the_others(tmp_path):
-    text = RECIPE + """
+    text = (
+        RECIPE
+        + """
 [[models]]
 name = "Diverges"
 loss = "mil"
 settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
 """
+    )
     results = run(read_recipe(written(tmp_path, text)), tmp_path / "run", Quiet())
     assert [model["name"] for model in results["models"]] == ["Popularity", "MIL", "MIL"]
     assert [failure["name"] for failure in results["failures"]] == ["Diverges, seed 0", "Diverges, seed 1"]
@@ -220,7 +226,9 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
 
 
 def test_an_interrupt_leaves_checkpoints_and_ends_with_130(tmp_path):
-    text = RECIPE.replace("epochs = 4", "epochs = 100000, patience = 0").replace("checkpoint_seconds = 0", "checkpoint_seconds = 1000")
+    text = RECIPE.replace("epochs = 4", "epochs = 100000, patience = 0").replace(
+        "checkpoint_seconds = 0", "checkpoint_seconds = 1000"
+    )
     recipe, out = written(tmp_path, text), tmp_path / "run"
     command = [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(out), "--only", "MIL"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

@@ -49,6 +49,9 @@ class PartName(StrEnum):
     test = "test"
 
 
+Dial = Annotated[
+    float, typer.Option(help="Rank by score - DIAL × ln(popularity): above 0 lists rarer items, below 0 popular ones.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
 
 
@@ -194,7 +197,7 @@ def fit(
     split: Annotated[Path, typer.Argument(help="Split folder.")],
     out: Annotated[Path, typer.Option(help="Model folder to write.")],
     model: Annotated[
-        str | None, typer.Option(help="dae, mf, popularity, or a row of the paper: see milrec models.")
+        str | None, typer.Option(help="dae, mf, ease, slim, wmf, popularity, or a row of the paper: see milrec models.")
     ] = None,
     loss: Annotated[str | None, typer.Option(help="mil, multinomial, pairwise, pointwise or square.")] = None,
     set: Annotated[
@@ -223,6 +226,7 @@ def evaluate(
     split: Annotated[Path, typer.Argument(help="The split folder that the model was fitted on.")],
     on: Annotated[PartName, typer.Option(help="Which part to judge on.")] = PartName.test,
     json: Annotated[Path | None, typer.Option(help="Write all measures to this file.")] = None,
+    dial: Dial = 0.0,
 ) -> None:
     """Judge a model's lists: accuracy, novelty, and how they spread over the popularity tail."""
     from milrec.folders import check_place, open_folder, write_json
@@ -237,10 +241,10 @@ def evaluate(
 
     recommender, divided = Recommender.load(model), Split.load(split)
     with progress_bar("Evaluating", "users") as report:
-        found = recommender.evaluate(divided, on.value, report)
+        found = recommender.evaluate(divided, on.value, report, dial)
     if json is not None:
         write_json(json, found.as_json())
-    evaluation_table(f"{model} on {on.value}", found)
+    evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
 
 
 @app.command()
@@ -265,11 +269,12 @@ def recommend(
     known: Annotated[
         Path | None, typer.Option(help="Data folder: never list what users have or rejected there.")
     ] = None,
+    dial: Dial = 0.0,
     out: Annotated[Path | None, typer.Option(help="Write to a .parquet, .csv, .tsv or .jsonl file instead.")] = None,
 ) -> None:
     """Make lists: for known users, for a new user from adopted items alone, or for everybody as one table.
 
-    Each row: rank, item, title, score (the logit, higher is better), popularity (adopters) and tail interval. Training
+    Each row: rank, item, title, score (the logit, less the dial's part; higher is better), popularity (adopters) and tail interval. Training
     and validation items are left out, so that lists can be judged on the test part; for lists that go live, give the
     whole data set with --known, and nothing that a user has or has rejected is listed.
     """
@@ -306,14 +311,14 @@ def recommend(
         assert out is not None
         total = recommender.fitted.train.n_users
         with progress_bar("Listing", "users") as report:
-            batches = recommender.recommend_all(n, allowed, excluded)
+            batches = recommender.recommend_all(n, allowed, excluded, dial)
             rows = write_batches(out, batches, lambda done: report(min(done, total), total))
         say(f"{rows:,} rows for {total:,} users → {out}")
         return
     if adopted is not None:
-        lists = recommender.recommend_new(_ids_of(adopted), _ids_of(rejected or ""), n, allowed, excluded)
+        lists = recommender.recommend_new(_ids_of(adopted), _ids_of(rejected or ""), n, allowed, excluded, dial)
     else:
-        lists = recommender.recommend(users, n, allowed, excluded)
+        lists = recommender.recommend(users, n, allowed, excluded, dial)
     if out is not None:
         rows = write_batches(out, iter(lists.to_batches()), schema=lists.schema)
         say(f"{rows:,} rows → {out}")

@@ -110,7 +110,9 @@ def table_of_lists(lists: pa.Table) -> None:
         return
     table = Table()
     for name in names:
-        table.add_column(name, justify="right" if name in ("rank", "score", "popularity", "cosine") else "left")
+        table.add_column(
+            name, justify="right" if name in ("rank", "score", "popularity", "cosine", "weight") else "left"
+        )
     for row in lists.to_pylist():
         table.add_row(*(escape(_cell(row[name])) for name in names))
     _console().print(table)
@@ -126,6 +128,9 @@ def models_table() -> None:
     table.add_section()
     table.add_row("dae", "autoencoder", "by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
     table.add_row("mf", "factorization", "by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
+    table.add_row("ease", "item to item, ridge", "–", "–", "–", "–", "closed form")
+    table.add_row("slim", "item to item, sparse", "–", "–", "–", "–", "until weights settle")
+    table.add_row("wmf", "weighted factorization", "–", "–", "–", "–", "15 iterations of ALS")
     table.add_row("popularity", "most adopted", "–", "–", "–", "–", "–")
     _console().print(table)
     say("The first rows are the paper's settings, stopped early on validation; --set patience=0 runs them to the end.")
@@ -228,11 +233,11 @@ class FitDisplay:
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=10),
-            TextColumn("epoch {task.fields[epoch]:.1f} loss {task.fields[loss]:.4g} val {task.fields[measure]} left ≤"),
+            TextColumn("{task.fields[state]} left ≤"),
             TimeRemainingColumn(),
             console=_stderr(),
         )
-        self.task = self.progress.add_task(title, total=None, epoch=0.0, loss=float("nan"), measure="–")
+        self.task = self.progress.add_task(title, total=None, state="")
         self.interruptible = Interruptible()
 
     def __enter__(self) -> FitDisplay:
@@ -246,14 +251,14 @@ class FitDisplay:
     def report(self, now: FitProgress) -> None:
         self.interruptible.check()
         self.progress.start()
-        self.progress.update(
-            self.task,
-            completed=now.iteration,
-            total=now.total,
-            epoch=now.epoch,
-            loss=now.loss,
-            measure="–" if now.measure is None else f"{now.measure:.4f} (best {now.best:.4f})",
-        )
+        self.progress.update(self.task, completed=now.iteration, total=now.total, state=_state(now))
+
+
+def _state(now: FitProgress) -> str:
+    if now.epoch is None:
+        return f"{now.iteration:,} of {now.total:,}"
+    measure = "–" if now.measure is None else f"{now.measure:.4f} (best {now.best:.4f})"
+    return f"epoch {now.epoch:.1f} loss {now.loss:.4g} val {measure}"
 
 
 class RunDisplay:
@@ -287,8 +292,9 @@ class RunDisplay:
         if "judged" in values:
             done, shown = values["judged"], "judging, left ≤"
         else:
+            epoch = "" if values["epoch"] is None else f"epoch {values['epoch']:.1f} "
             best = "" if values["best"] is None else f"val {values['best']:.4f} "
-            done, shown = values["iteration"], f"epoch {values['epoch']:.1f} {best}left ≤"
+            done, shown = values["iteration"], f"{epoch}{best}left ≤"
         self.bars.update(self.rows[job.name], completed=done, total=values["total"], note=shown)
 
     def ended(self, job: Job, result: dict[str, Any]) -> None:
