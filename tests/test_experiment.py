@@ -104,7 +104,9 @@ SEARCHED = (
 name = "Searched"
 loss = "mil"
 settings = { epochs = 4, validate_every = 2, n_factors = 8, checkpoint_seconds = 0, patience = 0 }
-search = { weight_decay = { low = 1e-6, high = 1e-2, log = true }, "missing_weight, missing_exponent" = [[1e3, 4], [1e6, 10]] }
+[models.search]
+weight_decay = { low = 1e-6, high = 1e-2, log = true }
+"missing_weight, missing_exponent" = [[1e3, 4], [1e6, 10]]
 [search]
 trials = 6
 round = 3
@@ -168,7 +170,7 @@ def test_tuned_values_of_a_run_take_the_place_of_a_search(tmp_path):
     assert again.models[0].search == {}
     tuned = results["searches"][0]["tuned"]
     assert {key: again.models[0].settings[key] for key in tuned} == tuned
-    with pytest.raises(FolderError, match="results.json"):
+    with pytest.raises(FolderError, match=r"results\.json"):
         read_recipe(recipe, tuned=tmp_path)
 
 

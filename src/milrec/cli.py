@@ -87,8 +87,9 @@ def download(
     out: Annotated[Path, typer.Option(help="Folder for the archive.")] = Path(),
 ) -> None:
     """Fetch a public data set (terms first); a broken download goes on where it stopped."""
+    from milrec.bars import bytes_bar
     from milrec.downloads import fetch, known_download
-    from milrec.show import bytes_bar, say
+    from milrec.show import say
 
     wanted = known_download(name)
     say(wanted.terms)
@@ -235,8 +236,9 @@ def evaluate(
         check_place(json)
     open_folder(model, "model")
     open_folder(split, "split")
+    from milrec.bars import progress_bar
     from milrec.recommender import Recommender
-    from milrec.show import evaluation_table, progress_bar
+    from milrec.show import evaluation_table
     from milrec.splitting import Split
 
     recommender, divided = Recommender.load(model), Split.load(split)
@@ -298,8 +300,9 @@ def recommend(
         check_list_file(out)
     open_folder(model, "model")
     everything = None if known is None else open_folder(known, "data")
+    from milrec.bars import progress_bar
     from milrec.recommender import Recommender
-    from milrec.show import note, progress_bar, say, table_of_lists
+    from milrec.show import note, say, table_of_lists
 
     recommender = Recommender.load(model)
     if everything is not None:
@@ -408,8 +411,9 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
 
 def _run(recipe: Recipe, out: Path, at_once: int | None = None) -> Path:
     """Carry a recipe out, show its table and write its report; jobs that failed are named at the end."""
+    from milrec.bars import RunDisplay
     from milrec.experiment import run
-    from milrec.show import RunDisplay, measures_table
+    from milrec.show import measures_table
 
     n_jobs = sum(recipe.n_trials(entry) + len(entry.seeds(recipe.seeds)) for entry in recipe.models)
     with RunDisplay(n_jobs) as display:
