@@ -23,6 +23,8 @@ from milrec.folders import write_json
 from milrec.jobs import Job
 from milrec.workers import available
 
+_PATIENCE = 30  # seconds that a process may take to end
+
 Results = dict[str, dict[str, Any]]  # name of a job → its result
 Plan = Generator[list[Job], Results, None]
 
@@ -86,13 +88,16 @@ class _Hand:
         events.put((self, None))
 
     def close(self) -> None:
-        """Let it end; whoever is in the midst of a job was interrupted before."""
+        """Let it end; in the midst of a job, after it has written its checkpoint."""
+        if self.job is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_PATIENCE)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             with suppress(BrokenPipeError):
                 pipe.close()
         try:
-            self.process.wait(30)
+            self.process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

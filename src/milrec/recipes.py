@@ -51,12 +51,6 @@ class Range(Settings):
     high: float
     log: bool = False
 
-    @model_validator(mode="after")
-    def _in_order(self) -> Range:
-        if not self.low < self.high or (self.log and self.low <= 0):
-            raise ValueError("a range to search needs low < high, and low > 0 where log = true")
-        return self
-
 
 class SearchEntry(Settings):
     """How values are searched: a grid that is small enough is tried whole, otherwise Optuna chooses."""
@@ -83,6 +77,16 @@ class ModelEntry(Settings):
     settings: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, list[Any] | Range] = Field(default_factory=dict)
     dials: list[float] = Field(default_factory=list, description="popularity dials to judge its lists with as well")
+
+    @field_validator("search", mode="before")
+    @classmethod
+    def _ranges(cls, search: Any) -> Any:
+        for key, choices in search.items() if isinstance(search, dict) else ():
+            if isinstance(choices, dict) and not _is_range(choices):
+                raise ValueError(f"'{key}' is searched in {{ low = …, high = …, log = true }}, with low < high")
+            if not isinstance(choices, list | dict):
+                raise ValueError(f"'{key}' is searched in a list or a range, not in {choices!r}")
+        return search
 
     @field_validator("search")
     @classmethod
@@ -198,6 +202,13 @@ def demo_recipe() -> Recipe:
 def setting_names(key: str) -> list[str]:
     """The settings that a key of `search` names."""
     return [name.strip() for name in key.split(",")]
+
+
+def _is_range(choices: dict[str, Any]) -> bool:
+    low, high, log = choices.get("low"), choices.get("high"), choices.get("log", False)
+    if not isinstance(low, int | float) or not isinstance(high, int | float) or not low < high:
+        return False
+    return set(choices) <= {"low", "high", "log"} and (not log or low > 0)
 
 
 def _wanted(entries: list[ModelEntry], names: list[str]) -> list[ModelEntry]:
