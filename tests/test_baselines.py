@@ -429,7 +429,7 @@ def test_where_the_memory_is_not_known_nothing_is_refused(a_gibibyte, text):
 def test_a_fit_that_memory_cannot_hold_is_refused_before_anything_is_made(monkeypatch, a_gibibyte):
     a_gibibyte.write_text("MemAvailable: 1 kB\n")
     monkeypatch.setattr("milrec.recommender.build_model", lambda *parts: pytest.fail("a model was built"))
-    with pytest.raises(FitError, match="model 'ease' needs 0.0 GiB of memory for 25 items"):
+    with pytest.raises(FitError, match=r"model 'ease' needs 0\.0 GiB of memory for 25 items"):
         milrec.fit(split_of(random_pairs()), "ease")
 
 

@@ -156,9 +156,7 @@ def split_with_an_empty_user() -> milrec.Split:
 def test_a_user_without_training_items_does_no_harm(model, loss):
     """A split may keep back the only item of a user."""
     values = {} if loss == "multinomial" else {"target_set": "per_user", "target_factor": 1}
-    recommender = milrec.fit(
-        split_with_an_empty_user(), model, loss, n_factors=2, epochs=3, batch_size=2, **values
-    )
+    recommender = milrec.fit(split_with_an_empty_user(), model, loss, n_factors=2, epochs=3, batch_size=2, **values)
     assert all(value.isfinite().all() for value in recommender.fitted.model.parameters())
     assert recommender.recommend([3], n=3).num_rows == 2
 

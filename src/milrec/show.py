@@ -108,7 +108,9 @@ def table_of_lists(lists: pa.Table) -> None:
         return
     table = Table()
     for name in names:
-        table.add_column(name, justify="right" if name in ("rank", "score", "popularity", "cosine", "weight") else "left")
+        table.add_column(
+            name, justify="right" if name in ("rank", "score", "popularity", "cosine", "weight") else "left"
+        )
     for row in lists.to_pylist():
         table.add_row(*(escape(_cell(row[name])) for name in names))
     _console().print(table)
