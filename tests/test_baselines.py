@@ -252,7 +252,8 @@ def test_factors_that_are_no_numbers_are_an_error():
 
 
 @pytest.mark.parametrize("model", WITHOUT_LOSS)
-def test_a_fit_gives_the_same_bytes_at_any_number_of_threads(monkeypatch, model):
+def test_a_fit_gives_the_same_bytes_at_any_number_of_workers(monkeypatch, model):
+    """Workers are milrec's and implicit's threads; those of BLAS, which EASE uses as well, are as they are."""
     split = split_of(random_pairs(300, 140, 0.1))
     found = []
     for number in (1, 2, 2, 3):
@@ -429,7 +430,7 @@ def test_where_the_memory_is_not_known_nothing_is_refused(a_gibibyte, text):
 def test_a_fit_that_memory_cannot_hold_is_refused_before_anything_is_made(monkeypatch, a_gibibyte):
     a_gibibyte.write_text("MemAvailable: 1 kB\n")
     monkeypatch.setattr("milrec.recommender.build_model", lambda *parts: pytest.fail("a model was built"))
-    with pytest.raises(FitError, match="model 'ease' needs 0.0 GiB of memory for 25 items"):
+    with pytest.raises(FitError, match=r"model 'ease' needs 0\.0 GiB of memory for 25 items"):
         milrec.fit(split_of(random_pairs()), "ease")
 
 

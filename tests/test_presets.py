@@ -105,7 +105,7 @@ def test_the_size_of_the_data_decides_nothing_for_the_papers_rows_and_popularity
 def test_an_unknown_model_is_an_error_that_lists_the_known():
     with pytest.raises(SettingsError) as error:
         settings_for("vae")
-    known = ", ".join(sorted([*PAPER_TABLE, "dae", "mf", "popularity"]))
+    known = ", ".join(sorted([*PAPER_TABLE, "dae", "ease", "mf", "popularity", "slim", "wmf"]))
     assert str(error.value) == f"unknown model 'vae'; known models: {known}"
 
 

@@ -60,7 +60,7 @@ def fit_baseline(model: Baseline, train: Interactions, seed: int, report: Report
     else:
         _fit_slim(model, model.settings, train.adopted, done)
     if not all(bool(value.sum().isfinite()) for value in model.parameters()):
-        raise FitError(f"the weights of model '{model.settings.model}' are no finite numbers; change its settings")
+        raise FitError("the weights are no finite numbers; choose less extreme settings")
 
 
 def _fit_ease(model: ItemToItem, settings: EaseSettings, adopted: csr_array, done: Done) -> None:
@@ -98,7 +98,7 @@ def _fit_slim(model: ItemToItem, settings: SlimSettings, adopted: csr_array, don
         at_once = _TASKS_AT_ONCE * crew.number
         for first in range(0, len(tasks), at_once):
             crew.run(tasks[first : first + at_once])
-            done(np.count_nonzero(endings), n_items)
+            done(int(np.count_nonzero(endings)), n_items)
             if (endings == UNSETTLED).any():
                 raise FitError(
                     f"SLIM's weights have not settled after {_MOST_SWEEPS:,} sweeps; raise l2 (now {settings.l2:g})"

@@ -276,9 +276,9 @@ def recommend(
 ) -> None:
     """Make lists: for known users, for a new user from adopted items alone, or for everybody as one table.
 
-    Each row: rank, item, title, score (the logit, less the dial's part; higher is better), popularity (adopters) and tail interval. Training
-    and validation items are left out, so that lists can be judged on the test part; for lists that go live, give the
-    whole data set with --known, and nothing that a user has or has rejected is listed.
+    Each row: rank, item, title, score (the logit, less the dial's part; higher is better), popularity (adopters) and
+    tail interval. Training and validation items are left out, so that lists can be judged on the test part; for lists
+    that go live, give the whole data set with --known, and nothing that a user has or has rejected is listed.
     """
     from milrec.folders import open_folder
     from milrec.interactions import Interactions

@@ -67,7 +67,7 @@ class SlimSettings(Settings):
 
     model: Literal["slim"] = "slim"
     l1: float = Field(1.0, ge=0, description="weight of ‖w‖₁: more makes fewer weights")
-    l2: float = Field(50.0, gt=0, description="weight of ½‖w‖²: more makes smaller weights")
+    l2: float = Field(100.0, gt=0, description="weight of ½‖w‖²: more makes smaller weights")
 
 
 class WmfSettings(Settings):
@@ -76,8 +76,8 @@ class WmfSettings(Settings):
     model: Literal["wmf"] = "wmf"
     n_factors: int = Field(200, ge=1, description="the number of factors")
     iterations: int = Field(15, ge=1, description="times that users and then items are solved")
-    regularization: float = Field(0.01, gt=0, description="λ of both factors")
-    confidence: float = Field(1.0, gt=0, description="weight of an adopted pair; a missing one weighs 1")
+    regularization: float = Field(30.0, gt=0, description="λ of both factors")
+    confidence: float = Field(4.0, gt=0, description="weight of an adopted pair; a missing one weighs 1")
 
 
 ModelSettings = (
