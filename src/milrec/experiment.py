@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -29,8 +29,7 @@ from milrec.interactions import Interactions
 from milrec.presets import FitSettings, settings_for
 from milrec.recommender import Recommender, fit
 from milrec.simulation import Simulation, simulate
-from milrec.splitting import Protocol as SplitProtocol
-from milrec.splitting import Split, split_interactions, split_users
+from milrec.splitting import Split, split_given, split_interactions, split_users
 from milrec.training import Progress
 
 
@@ -41,20 +40,23 @@ class SimulateEntry(Settings):
 
 
 class DataEntry(Settings):
-    """A prepared data folder, or a catalogue to simulate."""
+    """A prepared data folder, perhaps with another one as its test part, or a catalogue to simulate."""
 
     path: str | None = None
+    test: str | None = None
     simulate: SimulateEntry | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> DataEntry:
         if (self.path is None) == (self.simulate is None):
             raise ValueError("[data] needs either a path or a table [data.simulate]")
+        if self.test is not None and self.path is None:
+            raise ValueError("[data] has a test part without a path to learn from")
         return self
 
 
 class SplitEntry(Settings):
-    protocol: SplitProtocol = "interactions"
+    protocol: Literal["interactions", "users"] = "interactions"
     seed: int = 0
 
 
@@ -85,6 +87,12 @@ class Recipe(Settings):
             raise ValueError("two models of the recipe have the same name")
         return self
 
+    @model_validator(mode="after")
+    def _one_test_part(self) -> Recipe:
+        if self.data is not None and self.data.test is not None and self.split.protocol == "users":
+            raise ValueError("a recipe has a test part in [data] or holds out users in [split], not both")
+        return self
+
 
 class Watcher(Protocol):
     """Whoever watches a run is told these things."""
@@ -102,11 +110,11 @@ class Watcher(Protocol):
         """A model is fitted and judged."""
 
 
-def read_recipe(path: str | Path, data: str | Path | None = None) -> Recipe:
+def read_recipe(path: str | Path, data: str | Path | None = None, test: str | Path | None = None) -> Recipe:
     """A recipe from a TOML file, every model's settings checked.
 
-    `data`, a prepared data folder, takes the place of the recipe's own; a relative path in the recipe starts at the
-    recipe's folder.
+    `data`, a prepared data folder, takes the place of the recipe's own, with `test` as its test part where it comes
+    with one; a relative path in the recipe starts at the recipe's folder.
     """
     path = Path(path)
     recipe = build(Recipe, read_toml(path), f"'{path}'")
@@ -116,13 +124,20 @@ def read_recipe(path: str | Path, data: str | Path | None = None) -> Recipe:
         except SettingsError as error:
             raise SettingsError(f"model '{entry.name}' in '{path}': {error}") from None
     if data is not None:
-        return recipe.model_copy(update={"data": DataEntry(path=str(Path(data).absolute()))})
+        return _with_data(recipe, Path(data), None if test is None else Path(test))
+    if test is not None:
+        raise SettingsError("--test is the test part of --data; give both")
     if recipe.data is None:
         raise SettingsError(f"'{path}' names no data; give a prepared data folder with --data")
     if recipe.data.path is not None:
-        beside = (path.parent / recipe.data.path).absolute()
-        recipe = recipe.model_copy(update={"data": DataEntry(path=str(beside))})
+        given = None if recipe.data.test is None else path.parent / recipe.data.test
+        return _with_data(recipe, path.parent / recipe.data.path, given)
     return recipe
+
+
+def _with_data(recipe: Recipe, data: Path, test: Path | None) -> Recipe:
+    entry = DataEntry(path=str(data.absolute()), test=None if test is None else str(test.absolute()))
+    return build(Recipe, {**recipe.model_dump(), "data": entry.model_dump()})
 
 
 def demo_recipe() -> Recipe:
@@ -193,8 +208,9 @@ def _open_run(recipe: Recipe, out: Path) -> None:
         if read_json(out / MANIFEST).get("facts") != json.loads(json.dumps(facts)):
             raise FolderError(f"'{out}' holds a run of another recipe; choose another place")
         return
-    if recipe.data is not None and recipe.data.path is not None:
-        open_folder(Path(recipe.data.path), "data")  # before anything is written
+    for path in () if recipe.data is None else (recipe.data.path, recipe.data.test):
+        if path is not None:
+            open_folder(Path(path), "data")  # before anything is written
     out.mkdir(parents=True, exist_ok=True)
     manifest = {"format": "milrec", "kind": "run", "version": FORMAT_VERSION, "facts": facts, "files": {}}
     write_json(out / MANIFEST, manifest)
@@ -212,7 +228,10 @@ def _split(recipe: Recipe, out: Path, watcher: Watcher) -> Split:
         assert recipe.data.path is not None
         watcher.stage(f"Opening {recipe.data.path}")
         data = Interactions.load(recipe.data.path)
-    split = (split_users if recipe.split.protocol == "users" else split_interactions)(data, recipe.split.seed)
+    if recipe.data.test is not None:
+        split = split_given(data, Interactions.load(recipe.data.test), recipe.split.seed)
+    else:
+        split = (split_users if recipe.split.protocol == "users" else split_interactions)(data, recipe.split.seed)
     split.save(out / "split")
     return split
 
