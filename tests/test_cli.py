@@ -245,7 +245,11 @@ def test_ids_come_back_exactly_as_they_went_in(tmp_path):
         ("user,item,test\na,b,1\n", ["--where", "test=0"], "no row of 'table.csv' has test=0; the column holds 1"),
         ("user,item,test\na,b,1\n", ["--where", "tset=0"], "has no column 'tset'; its columns are user, item, test"),
         ("user,item,test\na,b,1\n", ["--where", "test"], "'test' is no condition; write COLUMN=VALUE"),
-        ("user,item,test\na,b,1\n", ["--where", "test=1", "--where", "test=2"], "two values are asked of column 'test'"),
+        (
+            "user,item,test\na,b,1\n",
+            ["--where", "test=1", "--where", "test=2"],
+            "two values are asked of column 'test'",
+        ),
     ],
 )
 def test_bad_tables_are_answered_with_one_sentence(tmp_path, content, arguments, sentence):

@@ -164,7 +164,7 @@ PAIRS = st.lists(st.lists(st.integers(0, 5), max_size=4, unique=True).map(sorted
 def as_pairs(items, offset=0):
     """Items of users as indptr and indices, behind `offset` pairs of other users."""
     indptr = offset + np.concatenate([[0], np.cumsum([len(own) for own in items])])
-    return indptr.astype(np.int32), np.array([0] * offset + sum(items, []), dtype=np.int32)
+    return indptr.astype(np.int32), np.array([0] * offset + [item for own in items for item in own], dtype=np.int32)
 
 
 @settings(deadline=None, max_examples=100)

@@ -430,7 +430,7 @@ def test_a_refitted_model_is_judged_on_test_and_not_on_validation(split, dae, sm
     loaded = milrec.load(tmp_path / "model")
     assert loaded.fitted.facts["refitted"] is True
     assert loaded.evaluate(split).as_json() == second.as_json()
-    with pytest.raises(DataError, match="has learned from validation too .*; judge it on test"):
+    with pytest.raises(DataError, match=r"has learned from validation too .*; judge it on test"):
         loaded.evaluate(split, "validation")
     with pytest.raises(SettingsError, match="known parts: test, validation"):
         loaded.evaluate(split, "train")

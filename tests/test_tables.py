@@ -609,7 +609,9 @@ def test_a_condition_on_a_column_that_is_not_there_lists_those_that_are(tmp_path
 
 def test_a_condition_that_no_row_meets_shows_some_values(tmp_path: Path) -> None:
     text = "user,item,week\n" + "".join(f"a,x,{week}\n" for week in range(1, 9))
-    with pytest.raises(DataError, match=r"no row of '.*table.csv' has week=9; the column holds 1, 2, 3, 4, 5 and 3 more"):
+    with pytest.raises(
+        DataError, match=r"no row of '.*table.csv' has week=9; the column holds 1, 2, 3, 4, 5 and 3 more"
+    ):
         read_text(tmp_path, text, Columns(where={"week": 9}))
     with pytest.raises(DataError, match="has mark=1; the column holds nothing"):
         kept_users({"mark": pa.array([None, None], pa.int64())}, {"mark": 1})

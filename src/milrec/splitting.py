@@ -148,6 +148,8 @@ class Split:
             files = _HELD_OUT_FILES if protocol == "users" else ("targets", "rejected_targets")
             require_files(manifest, [f"{name}_{file}.arrow" for file in files])
             n_users = _count(manifest, f"{name}_users_in_part")
+            if protocol != "users" and n_users != train.n_users:
+                raise FolderError(f"'{path}' is damaged: {n_users} users in the {name} part are not all that are known")
             shape = (n_users, train.n_items)
             read = {file: read_pairs(manifest.path / f"{name}_{file}.arrow", shape) for file in files}
             parts.append((read, _count(manifest, f"{name}_dropped_targets")))
