@@ -149,6 +149,11 @@ def test_excluded_items_are_not_listed(work):
         (["prepare", "nowhere.csv", "--out", "d"], "there is no file or folder 'nowhere.csv'"),
         (["split", "nowhere", "--out", "s"], "there is no data folder 'nowhere'"),
         (["split", "model", "--out", "s"], "'model' is a model folder; a data folder is needed"),
+        (["split", "data", "--out", "s", "--test", "nowhere"], "there is no data folder 'nowhere'"),
+        (["split", "data", "--out", "s", "--test", "data"], "no adopted pair of the test part is left to be found"),
+        (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "leave it out with --test"),
+        (["split", "data", "--out", "s", "--protocol", "users", "--held-out", "0.2"], "leave it out with --test or"),
+        (["split", "data", "--out", "s", "--held-out", "0.7"], "held_out is a share between 0 and 0.5"),
         (["fit", "data", "--out", "m"], "'data' is a data folder; a split folder is needed"),
         (["fit", "split", "--out", "model"], "already holds a model folder"),
         (["fit", "split", "--out", "data"], "holds a milrec data folder; choose another place"),
@@ -243,6 +248,14 @@ def test_ids_come_back_exactly_as_they_went_in(tmp_path):
         ("who,what\na,b\n", [], "name one of who, what with --user"),
         ("user,item,stars\na,b,2\n", ["--value", "stars", "--adopt-min", "4"], "no adopted items left"),
         ("user,item,stars\na,b,2\n", ["--adopt-min", "4"], "need a value column"),
+        ("user,item,test\na,b,1\n", ["--where", "test=0"], "no row of 'table.csv' has test=0; the column holds 1"),
+        ("user,item,test\na,b,1\n", ["--where", "tset=0"], "has no column 'tset'; its columns are user, item, test"),
+        ("user,item,test\na,b,1\n", ["--where", "test"], "'test' is no condition; write COLUMN=VALUE"),
+        (
+            "user,item,test\na,b,1\n",
+            ["--where", "test=1", "--where", "test=2"],
+            "two values are asked of column 'test'",
+        ),
     ],
 )
 def test_bad_tables_are_answered_with_one_sentence(tmp_path, content, arguments, sentence):
@@ -381,3 +394,74 @@ def test_the_dial_turns_lists_towards_rare_items(work):
     assert "model on test, dial 2" in done.stdout
     plain, turned = (json.loads((work / f"{name}.json").read_text()) for name in ("plain", "turned"))
     assert turned["dial"] == 2 and turned["mean_popularity@20"] < plain["mean_popularity@20"]
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory) -> Path:
+    """A table of 40 users and 12 items that marks its test part, prepared and split by the commands."""
+    folder = tmp_path_factory.mktemp("marked")
+    rows = ["user,item,stars,test"]
+    for user in range(40):
+        for step in range(6):
+            item = (user * 5 + step * (1 + user % 2)) % 12
+            rows.append(f"u{user},i{item},{1 + (user + 3 * step) % 5},{step >= 4}")
+    rows += ["stranger,i1,5,True", "u0,unheard,5,True"]
+    (folder / "table.csv").write_text("\n".join(rows) + "\n")
+    rated = ("--value", "stars", "--adopt-min", "3", "--reject-max", "2")
+    succeeds("prepare", "table.csv", "--out", "train", *rated, "--where", "test=False", cwd=folder)
+    succeeds("prepare", "table.csv", "--out", "test", *rated, "--where", "test=True", "--min-per-item", 0, cwd=folder)
+    return folder
+
+
+def test_a_test_part_that_the_data_comes_with(marked):
+    facts = json.loads((marked / "train" / "milrec.json").read_text())["facts"]
+    assert facts["where"] == {"test": "False"} and facts["rows"] == 160
+    assert "where" in succeeds("show", "train", cwd=marked).stdout
+    told = succeeds("split", "train", "--out", "split", "--test", "test", "--held-out", "0.2", cwd=marked).stdout
+    assert "test unknown users" in told and "test pairs of unknown users" in told
+    facts = json.loads((marked / "split" / "milrec.json").read_text())["facts"]
+    assert facts["protocol"] == "given" and facts["test_source"] == "table.csv"
+    assert (facts["test_unknown_users"], facts["test_pairs_of_unknown_users"]) == (1, 1)
+    assert facts["test_dropped_targets"] >= 1  # u0 with something unheard
+    succeeds("fit", "split", "--out", "model", *QUICK, cwd=marked)
+    shown = succeeds("evaluate", "model", "split", "--json", "measures.json", cwd=marked).stdout
+    assert "auc_rejected" in shown
+    assert 0 <= json.loads((marked / "measures.json").read_text())["auc_rejected"] <= 1
+
+
+def test_a_refit_learns_from_validation_too(work):
+    told = succeeds("fit", "split", "--out", "refitted", "--refit", *QUICK, cwd=work).stdout
+    assert "Kept the weights of step" in told
+    facts = json.loads((work / "refitted" / "milrec.json").read_text())["facts"]
+    first = json.loads((work / "model" / "milrec.json").read_text())["facts"]
+    assert facts["refitted"] is True and "refitted" not in first
+    assert facts["history"]["iterations"][-1] == first["history"]["kept_iteration"]
+    assert facts["adopted"] > first["adopted"]
+    succeeds("evaluate", "refitted", "split", cwd=work)
+    assert "judge it on test" in refuses("evaluate", "refitted", "split", "--on", "validation", cwd=work)
+    again = ("fit", "split", "--out", "refitted", *QUICK, "--resume")
+    assert "already fitted" in succeeds(*again, "--refit", cwd=work).stdout
+    assert "other data, settings or seed" in refuses(*again, cwd=work)
+    assert not (work / "refitted.partial").exists()
+
+
+def test_a_refit_that_was_broken_off_goes_on_to_the_very_same_weights(work):
+    command = ("fit", "split", "--out", "torn", "--refit", *LONGER)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "milrec", *command], cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and not (work / "torn.partial" / "refit.safetensors").exists():
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert "--resume" in refuses(*command, cwd=work)
+    succeeds(*command, "--resume", cwd=work)
+    succeeds("fit", "split", "--out", "untorn", "--refit", *LONGER, cwd=work)
+    assert weights(work / "torn") == weights(work / "untorn")
+    assert not (work / "torn.partial").exists()
+
+
+def test_a_refit_that_cannot_be_is_refused_before_the_fit(work):
+    succeeds("split", "data", "--out", "by-users", "--protocol", "users", cwd=work)
+    assert "keeps back other users" in refuses("fit", "by-users", "--out", "m", "--refit", *QUICK, cwd=work)
+    assert not (work / "m").exists() and not (work / "m.partial").exists()

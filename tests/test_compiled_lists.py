@@ -8,7 +8,15 @@ from hypothesis.extra import numpy as arrays
 from scipy.special import expit
 
 from milrec import tail
-from milrec.compiled_lists import add_bias, counts_below, found_in_lists, hide, hide_columns, top_lists
+from milrec.compiled_lists import (
+    add_bias,
+    counts_below,
+    found_in_lists,
+    hide,
+    hide_columns,
+    ordered_shares,
+    top_lists,
+)
 from milrec.evaluation import _preference_counts
 from milrec.scoring import top_items
 
@@ -148,3 +156,25 @@ def test_preferences_on_a_threshold_count_as_above_it():
     inner = np.array(tail.PREFERENCE_THRESHOLDS[1:-1], dtype=np.float32)
     assert _preference_counts(inner[None], linear=True).tolist() == [0, 1, 1, 1, 1, 1]
     assert _preference_counts(np.zeros((1, 3), dtype=np.float32), linear=False).tolist() == [0, 0, 0, 3, 0, 0]
+
+
+PAIRS = st.lists(st.lists(st.integers(0, 5), max_size=4, unique=True).map(sorted), min_size=3, max_size=3)
+
+
+def as_pairs(items, offset=0):
+    """Items of users as indptr and indices, behind `offset` pairs of other users."""
+    indptr = offset + np.concatenate([[0], np.cumsum([len(own) for own in items])])
+    return indptr.astype(np.int32), np.array([0] * offset + [item for own in items for item in own], dtype=np.int32)
+
+
+@settings(deadline=None, max_examples=100)
+@given(arrays.arrays(np.float32, (3, 6), elements=st.sampled_from([-1.5, -0.0, 0.0, 2.0, 7.0])), PAIRS, PAIRS)
+def test_the_share_of_pairs_in_order_is_that_of_counting_them(logits, items, lower):
+    shares = np.full(3, np.nan)
+    ordered_shares(logits, *as_pairs(items), *as_pairs(lower, offset=2), shares)
+    for user in range(3):
+        differences = [logits[user, one] - logits[user, other] for one in items[user] for other in lower[user]]
+        if differences:
+            assert shares[user] == np.mean([1 if value > 0 else 0.5 if value == 0 else 0 for value in differences])
+        else:
+            assert np.isnan(shares[user])

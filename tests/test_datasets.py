@@ -9,7 +9,7 @@ import pytest
 
 import milrec
 from conftest import real_data
-from milrec.datasets import FORMATS, prepare_source, read_source, recognised_format
+from milrec.datasets import FORMATS, parse_conditions, prepare_source, read_source, recognised_format
 from milrec.errors import DataError
 from milrec.preparing import Filters
 from milrec.tables import Columns
@@ -197,6 +197,34 @@ def test_titles_by_number_find_the_items_of_a_text_file(tmp_path: Path) -> None:
     source = written(tmp_path / "a.csv", "user,item\na,9\na,10\n")
     data = milrec.read(source, titles=tmp_path / "titles.parquet")
     assert data.items.to_pydict() == {"id": ["10", "9"], "title": ["Ten", "Nine"]}
+
+
+def test_a_part_of_a_table_is_read_by_its_mark(tmp_path: Path) -> None:
+    table = {"user": list("aabb"), "item": list("xyxy"), "test": [False, True, True, False]}
+    assert milrec.read(table, where={"test": 0}).adopted.toarray().tolist() == [[1, 0], [0, 1]]
+    pq.write_table(pa.table(table), tmp_path / "ratings.parquet")
+    for source in (tmp_path, tmp_path / "ratings.parquet"):
+        assert milrec.read(source, where={"test": True}).adopted.toarray().tolist() == [[0, 1], [1, 0]]
+
+
+def test_rows_of_an_archive_cannot_be_chosen(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="--time and --where are for tables"):
+        milrec.read(movielens(tmp_path), where={"rating": 5})
+
+
+def test_conditions_are_a_mapping() -> None:
+    with pytest.raises(DataError, match="where is a mapping of columns to values"):
+        milrec.read({"user": [1], "item": [1]}, where="test=0")  # type: ignore[arg-type]
+
+
+def test_conditions_are_read_from_texts() -> None:
+    assert parse_conditions([]) == {}
+    assert parse_conditions(["test=0", "a b=c=d", "empty="]) == {"test": "0", "a b": "c=d", "empty": ""}
+    for text in ("test", "=0", ""):
+        with pytest.raises(DataError, match="is no condition; write COLUMN=VALUE"):
+            parse_conditions([text])
+    with pytest.raises(DataError, match="two values are asked of column 'test'"):
+        parse_conditions(["test=0", "test=1"])
 
 
 def test_an_unknown_filter_is_refused_with_the_known_ones() -> None:

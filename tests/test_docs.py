@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / name for name in ("experiments/README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+]
 
 
 def blocks(path: Path) -> list[tuple[str, str]]:

@@ -93,7 +93,47 @@ def test_the_popularity_of_lists_by_hand(by_popularity):
 
 def test_rejected_items_in_lists_are_counted_for_users_who_have_any(by_popularity):
     assert by_popularity.measures["rejected_share@20"] == 0.5
-    assert by_popularity.undefined == {"rejected_share@20": 1}
+    assert by_popularity.undefined == {"rejected_share@20": 1, "auc_rejected": 1}
+
+
+def test_the_order_of_adopted_and_rejected_items_by_hand(four_items):
+    """The first user has items 1 and 2 to find and rejects 0 and 3; the second has only items to find."""
+    train, held_out = four_items
+    targets = pairs_matrix(np.array([0, 0, 1]), np.array([1, 2, 2]), np.ones(3), (3, 4))
+    rejected = pairs_matrix(np.array([0, 0, 2]), np.array([0, 3, 1]), np.ones(3), (3, 4))
+    model = Popularity(4)
+    for scores, share in (([0, 1, 2, 3], 0.5), ([0, 3, 2, 1], 1), ([3, 1, 1, 2], 0), ([0, 0, 1, 0], 0.75)):
+        with torch.no_grad():
+            model.decoder_bias.copy_(torch.tensor(scores))
+        judged = HeldOut(held_out.audience, targets, rejected, 0)
+        found = evaluate(model, settings_for("popularity"), train, judged)
+        assert found.measures["auc_rejected"] == share
+        assert found.undefined["auc_rejected"] == 1
+        assert found.per_user["auc_rejected"].tolist() == pytest.approx([share, math.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize(("model", "loss"), [("dae", "mil"), ("mf", "pointwise"), ("dae", "multinomial")])
+def test_the_order_of_adopted_and_rejected_items_is_that_of_counting_pairs(split, model, loss):
+    recommender = milrec.fit(split, model, loss, n_factors=4, epochs=4)
+    fitted, audience = recommender.fitted, split.test.audience
+    assert audience.n_users > 2 * scoring.ROWS
+    values = []
+    for user in range(audience.n_users):
+        logits = scoring.logits_of(fitted.model, fitted.settings, audience, slice(user, user + 1), 1)[0]
+        own, lower = (logits[pairs[[user]].indices] for pairs in (split.test.targets, split.test.rejected_targets))
+        if len(own) and len(lower):
+            values.append(np.mean(np.sign(own[:, None] - lower[None, :]).astype(np.float64) / 2 + 0.5))
+    found = recommender.evaluate(split)
+    assert len(values) > 50
+    assert found.measures["auc_rejected"] == pytest.approx(np.mean(values), abs=1e-12)
+    assert found.undefined["auc_rejected"] == found.n_users - len(values)
+    low, high = found.intervals["auc_rejected"]
+    assert low < found.measures["auc_rejected"] < high
+
+
+def test_without_rejections_there_is_no_order_to_judge(checkerboard):
+    split = milrec.split_interactions(checkerboard, seed=0)
+    assert "auc_rejected" not in milrec.fit(split, "popularity").evaluate(split).measures
 
 
 def test_a_model_without_preferences_has_no_distribution_of_them(by_popularity, split):

@@ -292,3 +292,44 @@ def test_the_demo_has_the_four_models_of_the_readme():
     assert isinstance(recipe, Recipe)
     losses = [None if entry.chosen().loss is None else entry.chosen().loss.loss for entry in recipe.models]
     assert losses == [None, "pointwise", "multinomial", "mil"]
+
+
+WITH_TEST = """
+title = "a given test part"
+[data]
+path = "train"
+test = "test"
+[[models]]
+name = "Popularity"
+model = "popularity"
+"""
+
+
+def test_a_recipe_may_have_a_test_part(tmp_path):
+    milrec.read({"user": list("aabbcc"), "item": list("xyyzzx")}).save(tmp_path / "train")
+    milrec.read({"user": list("abd"), "item": list("zxx")}).save(tmp_path / "test")
+    results = run(read_recipe(written(tmp_path, WITH_TEST)), tmp_path / "run", Quiet())
+    assert results["split"]["protocol"] == "given" and results["split"]["test_unknown_users"] == 1
+    assert results["models"][0]["evaluation"]["recall@1"] == 1  # there is nothing else to list
+    recipe = written(tmp_path, WITH_TEST.replace('path = "train"\ntest = "test"', 'path = "elsewhere"'))
+    named = run(read_recipe(recipe, tmp_path / "train", tmp_path / "test"), tmp_path / "named", Quiet())
+    assert named["split"] == results["split"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (WITH_TEST.replace('path = "train"', "[data.simulate]\nusers = 50"), "unknown setting 'data.simulate.test'"),
+        (WITH_TEST.replace('path = "train"\n', "simulate = { users = 50 }\n"), "a test part without a path"),
+        (WITH_TEST + '[split]\nprotocol = "users"\n', "in .data. or holds out users in .split., not both"),
+        (WITH_TEST + '[split]\nprotocol = "given"\n', "setting 'split.protocol'"),
+    ],
+)
+def test_a_test_part_that_cannot_be_is_answered_with_a_sentence(tmp_path, text, sentence):
+    with pytest.raises(SettingsError, match=sentence):
+        read_recipe(written(tmp_path, text))
+
+
+def test_a_test_part_without_its_data_is_refused(tmp_path):
+    with pytest.raises(SettingsError, match="--test is the test part of --data; give both"):
+        read_recipe(written(tmp_path), test=tmp_path)

@@ -149,10 +149,19 @@ def test_what_is_adopted_cannot_be_rejected_too(reject_max: float) -> None:
         Filters(adopt_min=4, reject_max=reject_max)
 
 
-@pytest.mark.parametrize("filters", [{"min_per_user": 0}, {"min_per_item": 0}, {"min_per_item": -3}])
-def test_minima_below_1_are_refused(filters: dict[str, int]) -> None:
-    with pytest.raises(DataError, match="min_per_user and min_per_item are at least 1"):
+@pytest.mark.parametrize("filters", [{"min_per_user": 0}, {"min_per_item": -1}, {"min_per_item": -3}])
+def test_minima_that_cannot_be_are_refused(filters: dict[str, int]) -> None:
+    with pytest.raises(DataError, match="min_per_user is at least 1, and min_per_item at least 0"):
         Filters(**filters)
+
+
+def test_items_that_are_only_rejected_stay_where_no_adopter_is_asked_for() -> None:
+    """x is adopted, y only rejected, z neither."""
+    for min_per_item, items in ((0, ["x", "y"]), (1, ["x"])):
+        filters = Filters(adopt_min=4, reject_max=2, min_per_item=min_per_item)
+        data = prepared("ax ay az", filters, value=[5, 1, 3]).interactions
+        assert data.items["id"].to_pylist() == items
+        assert data.rejected.nnz == len(items) - 1
 
 
 def test_thresholds_that_nothing_passes_are_refused() -> None:
@@ -282,7 +291,7 @@ filters_of_any_kind = st.builds(
     Filters,
     adopt_min=st.sampled_from([None, 2.5, 4]),
     reject_max=st.sampled_from([None, 1, 2]),
-    min_per_item=st.integers(1, 2),
+    min_per_item=st.integers(0, 2),
     min_per_user=st.integers(1, 2),
 )
 

@@ -416,3 +416,106 @@ def test_a_dial_that_is_no_finite_number_is_refused(dae, split, dial):
     ):
         with pytest.raises(SettingsError, match="a dial is a finite number"):
             refused()
+
+
+# Refit
+
+
+def weights(recommender) -> dict[str, bytes]:
+    return {name: value.detach().numpy().tobytes() for name, value in recommender.fitted.model.named_parameters()}
+
+
+CHOSEN = {"n_factors": 4, "epochs": 12, "validate_every": 2, "slack": 0}
+
+
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "one_cycle"])
+@pytest.mark.parametrize("model", ["dae", "mf"])
+def test_a_refit_makes_as_many_steps_as_validation_chose_on_both_parts(split, model, schedule):
+    first = milrec.fit(split, model, "mil", seed=3, learning_rate=0.1, schedule=schedule, **CHOSEN)
+    kept, last = first.fitted.history.kept_iteration, first.fitted.history.iterations[-1]
+    assert kept < last  # or else this says little
+    again = milrec.refit(split, first)
+    assert again.fitted.history.iterations[-1] == kept == again.fitted.settings.training.until
+    assert again.fitted.history.measures == [] and again.fitted.seed == 3
+    assert again.fitted.settings == first.fitted.settings.with_values({"until": kept})
+    both = split.train.adopted + split.validation.targets
+    assert (again.fitted.train.adopted != both).nnz == 0
+    assert (again.fitted.train.rejected != split.train.rejected + split.validation.rejected_targets).nnz == 0
+    assert weights(again) != weights(first) and weights(milrec.refit(split, first)) == weights(again)
+
+
+def test_a_refit_of_a_split_joined_by_hand_is_the_same(small_catalogue, split):
+    """Pairs of items outside the catalogue aside, the data less the test part, fitted for so many steps."""
+    first = milrec.fit(split, "dae", "pointwise", **CHOSEN)
+    again = milrec.refit(split, first)
+    whole = Split(again.fitted.train, split.test, split.test, "interactions", 0)
+    by_hand = milrec.fit(
+        milrec.split_interactions(whole.train, seed=0, held_out=0),
+        "dae", "pointwise", **{**CHOSEN, "epochs": None, "iterations": first.fitted.history.kept_iteration},
+    )  # fmt: skip
+    assert weights(by_hand) == weights(again)
+
+
+def test_a_refitted_popularity_counts_both_parts(split, popularity):
+    again = milrec.refit(split, popularity)
+    counts = np.bincount((split.train.adopted + split.validation.targets).indices, minlength=split.train.n_items)
+    assert again.fitted.model.decoder_bias.tolist() == counts.tolist()
+    assert again.fitted.history is None
+
+
+def test_a_refitted_model_lists_what_the_first_may_list(split, dae):
+    again = milrec.refit(split, dae)
+    for user in dae.user_ids[:20]:
+        first, second = (one.recommend([user], n=1000)["item"].to_pylist() for one in (dae, again))
+        assert set(first) == set(second)
+
+
+def test_a_refitted_model_is_judged_on_test_and_not_on_validation(split, dae, small_catalogue, tmp_path):
+    again = milrec.refit(split, dae)
+    first, second = dae.evaluate(split), again.evaluate(split)
+    assert first.n_users == second.n_users and first.measures != second.measures
+    assert first.interval_cuts == second.interval_cuts  # the tail is that of the training part
+    again.save(tmp_path / "model")
+    loaded = milrec.load(tmp_path / "model")
+    assert loaded.fitted.facts["refitted"] is True
+    assert loaded.evaluate(split).as_json() == second.as_json()
+    with pytest.raises(DataError, match=r"has learned from validation too .*; judge it on test"):
+        loaded.evaluate(split, "validation")
+    with pytest.raises(SettingsError, match="known parts: test, validation"):
+        loaded.evaluate(split, "train")
+    with pytest.raises(DataError, match="another split"):
+        loaded.evaluate(milrec.split_interactions(small_catalogue, seed=1))
+
+
+def test_a_refitted_autoencoder_sees_the_validation_items_of_a_user(split, dae):
+    """Its test lists are those of a new user with the items of both parts."""
+    again = milrec.refit(split, dae)
+    adopted = split.train.adopted + split.validation.targets
+    rejected = split.train.rejected + split.validation.rejected_targets
+    for user in again.user_ids[:10]:
+        new = again.recommend_new(items_of(adopted, user, again), items_of(rejected, user, again), n=30)
+        assert new.combine_chunks().equals(again.recommend([user], n=30).drop_columns("user").combine_chunks())
+
+
+def test_what_cannot_be_refitted_is_refused(split, dae, small_catalogue, checkerboard):
+    with pytest.raises(DataError, match="refitted already"):
+        milrec.refit(split, milrec.refit(split, dae))
+    with pytest.raises(DataError, match="fitted on another split"):
+        milrec.refit(milrec.split_interactions(small_catalogue, seed=1), dae)
+    with pytest.raises(DataError, match="no validation part"):
+        milrec.refit(unsplit(checkerboard), milrec.fit(unsplit(checkerboard), "popularity"))
+    users = milrec.split_users(small_catalogue, seed=0)
+    with pytest.raises(DataError, match="keeps back other users"):
+        milrec.refit(users, milrec.fit(users, "popularity"))
+
+
+def test_a_model_of_a_given_test_part_is_fitted_judged_and_refitted():
+    """Everybody has two of three items; the third is to be found, and there is nothing else to list."""
+    table = {"user": np.repeat(np.arange(30), 2), "item": [(user + step) % 3 for user in range(30) for step in (0, 1)]}
+    test = milrec.read({"user": np.arange(30), "item": (np.arange(30) + 2) % 3})
+    split = milrec.split_given(milrec.read(table), test, seed=0)
+    assert (split.train.adopted.nnz, split.validation.targets.nnz, split.test.targets.nnz) == (54, 6, 30)
+    for recommender in (milrec.fit(split, n_factors=2, epochs=3), milrec.fit(split, "popularity")):
+        for one in (recommender, milrec.refit(split, recommender)):
+            assert one.evaluate(split).measures["recall@1"] == 1
+            assert one.recommend([0, 1], n=5)["item"].to_pylist() == [2, 0]

@@ -1,6 +1,7 @@
 """Splits: of the right sizes, without overlap, complete, and independent of the order of rows."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import milrec
 from milrec.errors import DataError, FolderError, MilrecError
 from milrec.folders import MANIFEST
 from milrec.interactions import Interactions
-from milrec.splitting import HeldOut, Split, split_interactions, split_users
+from milrec.splitting import HeldOut, Split, split_given, split_interactions, split_users
 
 
 def full(n_users: int, n_items: int) -> Interactions:
@@ -252,17 +253,147 @@ def test_a_share_that_cannot_be_told_is_refused(told: float) -> None:
         split_users(full(20, 10), seed=0, told=told)
 
 
+# With a given test part
+
+
+def later(users: list[Any], items: list[Any], ratings: list[float] | None = None) -> Interactions:
+    """A test part: ratings of 4 adopted, of 0 rejected."""
+    ratings = ratings or [4] * len(users)
+    table = {"user": users, "item": items, "rating": ratings}
+    return milrec.read(table, value="rating", adopt_min=4, reject_max=0, min_per_item=0)
+
+
+def given_split(data: Interactions, seed: int) -> Split:
+    """The pairs of the first two users with even items are the test part, all other pairs the data."""
+    users, items = np.indices(data.adopted.shape)
+    later = (users < 2) & (items % 2 == 0)
+    parts = [
+        replace(
+            data, adopted=csr_array(data.adopted.toarray() * mask), rejected=csr_array(data.rejected.toarray() * mask)
+        )
+        for mask in (~later, later)
+    ]
+    return split_given(parts[0], parts[1], seed)
+
+
+def test_a_given_test_part_is_what_is_to_be_found() -> None:
+    data = milrec.read({"user": list("aabbcc"), "item": list("xyyzzx")})
+    split = split_given(data, later(list("ab"), list("zx")), seed=0, held_out=0)
+    assert split.protocol == "given"
+    assert split.train.fingerprint() == data.fingerprint()
+    assert pairs(split.test.targets, split.train) == {(0, "z"), (1, "x")}
+    assert (split.validation.targets.nnz, split.test.dropped_targets) == (0, 0)
+    assert split.left_out == {"test_unknown_users": 0, "test_pairs_of_unknown_users": 0, "test_pairs_in_data": 0}
+    assert repr(split) == "<Split with a given test part, seed 0: 6 pairs to learn from>"
+
+
+def test_what_of_a_given_test_part_is_of_no_use_is_dropped_and_counted() -> None:
+    data = later(list("aaabbb"), list("xyzxyw"), [4, 4, 0, 4, 4, 0])  # a rejected z, b rejected w: both fall out (D6)
+    test = later(list("aaaaabdde"), list("xyzwvzxyx"), [4, 0, 4, 4, 4, 4, 4, 4, 0])
+    assert test.users["id"].to_pylist() == ["a", "b", "d"]  # e adopted nothing
+    with pytest.raises(
+        DataError, match=r"no adopted pair .* of 7, 2 are of users .*, 2 stand in the data too, 3 are of"
+    ):
+        split_given(data, test, seed=0, held_out=0)
+    more = later(list("aaabbbc"), list("xyzxywz"), [4, 4, 0, 4, 4, 0, 4])
+    split = split_given(more, test, seed=0, held_out=0)
+    assert pairs(split.test.targets, split.train) == {(1, "z")}
+    assert split.left_out == {"test_unknown_users": 1, "test_pairs_of_unknown_users": 2, "test_pairs_in_data": 2}
+    assert split.test.dropped_targets == 2  # a adopts w and v
+    assert {**split.facts(), **split.left_out} == split.facts()
+
+
+def test_rejected_pairs_of_a_given_test_part_had_better_not_be_found() -> None:
+    data = milrec.read({"user": list("aabbcc"), "item": list("xyyzzx")})
+    test = later(list("abc") + list("abd"), list("zxy") + list("xxx"), [4, 0, 0, 0, 0, 0])
+    split = split_given(data, test, seed=0, held_out=0)
+    assert pairs(split.test.targets, split.train) == {(0, "z")}
+    kept = {
+        (split.train.users["id"][user].as_py(), item) for user, item in pairs(split.test.rejected_targets, split.train)
+    }
+    assert kept == set()  # who adopts nothing is left out of the test part
+    test = later(list("abcbcb"), list("zxyxyy"), [4, 4, 4, 4, 4, 0])
+    assert split_given(data, test, seed=0, held_out=0).test.rejected_targets.nnz == 0  # b has y
+    test = later(list("abcbb"), list("zxyxw"), [4, 4, 4, 4, 0])
+    with_w = milrec.read({"user": list("aabbccc"), "item": list("xyyzzxw")})
+    split = split_given(with_w, test, seed=0, held_out=0)
+    assert pairs(split.test.rejected_targets, split.train) == {(1, "w")}
+
+
+def test_a_share_of_the_data_is_for_validation_and_never_listed_on_test() -> None:
+    data = rated(30, 10)  # 100 adopted, 100 rejected and 100 missing pairs
+    missing = np.argwhere((data.adopted + data.rejected).toarray() == 0)
+    split = split_given(data, milrec.read({"user": missing[:, 0], "item": missing[:, 1]}), seed=0, held_out=0.2)
+    assert (split.train.adopted.nnz, split.validation.targets.nnz) == (80, 20)
+    assert (split.train.rejected.nnz, split.validation.rejected_targets.nnz) == (80, 20)
+    assert split.test.targets.nnz == 100
+    parts = split.train.adopted, split.validation.targets, split.validation.rejected_targets
+    seen = sum(part.toarray() for part in parts)
+    assert ((split.test.audience.removed.toarray() > 0) == (seen > 0)).all()
+    assert (split.validation.audience.removed.toarray() == split.train.adopted.toarray()).all()
+    assert split.test.audience.rows is not None and split.test.audience.rows.tolist() == list(range(30))
+
+
+@pytest.mark.parametrize("held_out", [-0.1, 1.0, 3, float("nan")])
+def test_a_share_that_cannot_be_held_out_is_refused(held_out: float) -> None:
+    with pytest.raises(MilrecError, match="held_out is a share"):
+        split_given(full(4, 4), later([0], [9]), seed=0, held_out=held_out)
+
+
+def test_a_share_that_leaves_nothing_to_learn_from_is_refused() -> None:
+    data = milrec.read({"user": [1, 1], "item": [1, 2]})
+    with pytest.raises(DataError, match="too few to split"):
+        split_given(data, later([1], [3]), seed=0, held_out=0.9)
+
+
+@pytest.mark.parametrize("what", ["user", "item"])
+def test_ids_of_two_types_are_refused(what: str) -> None:
+    table = {"user": [1, 2], "item": [1, 2]}
+    texts = {**table, what: ["1", "2"]}
+    with pytest.raises(DataError, match=f"{what} ids are whole numbers in one set and texts in the other"):
+        split_given(milrec.read(table), milrec.read(texts), seed=0)
+
+
+# Validation joined to training
+
+
+@pytest.mark.parametrize("split", [split_interactions, given_split])
+def test_validation_can_be_joined_to_training(split: Any) -> None:
+    apart = split(rated(40, 12), seed=3)
+    joined = apart.joined()
+    for name in ("adopted", "rejected"):
+        kept_back = apart.validation.targets if name == "adopted" else apart.validation.rejected_targets
+        whole = getattr(apart.train, name).toarray() + kept_back.toarray()
+        assert (getattr(joined.train, name).toarray() == whole).all()
+        assert (getattr(joined.test.audience, name).toarray() == whole).all()
+    assert joined.train.users.equals(apart.train.users) and joined.train.items.equals(apart.train.items)
+    assert joined.validation.targets.nnz == joined.validation.rejected_targets.nnz == 0
+    assert (joined.test.targets != apart.test.targets).nnz == 0
+    assert (joined.test.rejected_targets != apart.test.rejected_targets).nnz == 0
+    assert joined.test.dropped_targets == apart.test.dropped_targets
+    hidden = [part.test.audience.removed + part.test.audience.rejected for part in (joined, apart)]
+    assert ((hidden[0].toarray() > 0) == (hidden[1].toarray() > 0)).all()
+    assert (joined.protocol, joined.seed, joined.left_out) == (apart.protocol, apart.seed, apart.left_out)
+
+
+def test_where_there_is_no_validation_of_known_users_nothing_is_joined() -> None:
+    with pytest.raises(DataError, match="keeps back other users for validation"):
+        split_users(full(20, 10), seed=0).joined()
+    with pytest.raises(DataError, match="no validation part"):
+        split_interactions(full(4, 4), seed=0, held_out=0).joined()
+
+
 # Seeds and order
 
 
-@pytest.mark.parametrize("split", [split_interactions, split_users])
+@pytest.mark.parametrize("split", [split_interactions, split_users, given_split])
 def test_the_same_seed_gives_the_same_split_and_another_seed_another(split: Any) -> None:
     data = rated(40, 12)
     assert_same(split(data, seed=7), split(data, seed=7))
     assert differ(split(data, seed=7), split(data, seed=8))
 
 
-@pytest.mark.parametrize("split", [split_interactions, split_users])
+@pytest.mark.parametrize("split", [split_interactions, split_users, given_split])
 def test_a_split_does_not_depend_on_the_order_of_rows(split: Any) -> None:
     random = np.random.default_rng(0)
     table = {
@@ -341,6 +472,33 @@ def test_every_pair_is_in_exactly_one_part(cells: set[tuple[int, int]], seed: in
     assert set.union(*rejected) == {pair for pair in pairs(data.rejected, data) if pair[1] in catalogue}
 
 
+@settings(max_examples=60, deadline=None)
+@given(some_pairs, some_pairs, st.integers(0, 5), st.sampled_from([0, 0.1, 0.3]))
+def test_every_pair_of_a_given_test_part_is_to_be_found_or_counted(
+    cells: set[tuple[int, int]], later_cells: set[tuple[int, int]], seed: int, held_out: float
+) -> None:
+    data, test = with_rejections(cells), with_rejections({(user + 3, item + 2) for user, item in later_cells})
+    try:
+        split = split_given(data, test, seed, held_out)
+    except DataError:
+        return  # nothing is left to be found
+    assert split.train.adopted.nnz == data.adopted.nnz - round(data.adopted.nnz * held_out)
+    counted = split.left_out["test_pairs_of_unknown_users"] + split.left_out["test_pairs_in_data"]
+    assert split.test.targets.nnz + split.test.dropped_targets + counted == test.adopted.nnz
+
+    def named(matrix: csr_array, whose: Interactions) -> set[tuple[Any, Any]]:
+        return {(whose.users["id"][user].as_py(), item) for user, item in pairs(matrix, whose)}
+
+    known = named(data.adopted, data) | named(data.rejected, data)
+    users, catalogue = set(data.users["id"].to_pylist()), set(split.train.items["id"].to_pylist())
+    for found, whole in (
+        (split.test.targets, test.adopted),
+        (split.test.rejected_targets, test.rejected),
+    ):
+        expected = {pair for pair in named(whole, test) - known if pair[0] in users and pair[1] in catalogue}
+        assert named(found, split.train) == expected
+
+
 @settings(max_examples=40, deadline=None)
 @given(some_pairs, st.integers(0, 5), st.integers(1, 2))
 def test_every_user_is_in_exactly_one_part(cells: set[tuple[int, int]], seed: int, held_out: int) -> None:
@@ -364,7 +522,7 @@ def test_every_user_is_in_exactly_one_part(cells: set[tuple[int, int]], seed: in
 # Folders
 
 
-@pytest.mark.parametrize("split", [split_interactions, split_users])
+@pytest.mark.parametrize("split", [split_interactions, split_users, given_split])
 def test_a_split_comes_back_from_a_folder_exactly(tmp_path: Path, split: Any, small_catalogue: Interactions) -> None:
     for number, data in enumerate([rated(40, 12), small_catalogue]):
         saved = split(data, seed=5)
@@ -408,7 +566,7 @@ def test_a_split_folder_with_a_damaged_file_is_refused(tmp_path: Path, file: str
     [
         {"protocol": "time"}, {"protocol": None}, {"protocol": []}, {"seed": "0"}, {"seed": None},
         {"test_users_in_part": 1}, {"test_users_in_part": "two"}, {"test_users_in_part": None},
-        {"test_users_in_part": -1}, {"test_dropped_targets": "none"},
+        {"test_users_in_part": -1}, {"test_dropped_targets": "none"}, {"protocol": "given"},
     ],
     ids=str,
 )  # fmt: skip

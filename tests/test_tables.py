@@ -531,3 +531,101 @@ def test_titles_that_are_no_texts_are_refused(tmp_path: Path) -> None:
         pq.write_table(pa.table({"item": [1, 2], "title": column}), tmp_path / "items.parquet")
         with pytest.raises(DataError):
             read_titles(tmp_path / "items.parquet")
+
+
+# Which rows
+
+
+def kept_users(columns: dict[str, Any], where: dict[str, Any]) -> list[Any]:
+    n = len(next(iter(columns.values())))
+    table = {"user": range(n), "item": ["x"] * n, **columns}
+    rows: list[Any] = rows_of(table, Columns(where=where)).users.to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("column", "wanted", "kept"),
+    [
+        (pa.array([True, False, None, True]), True, [0, 3]),
+        (pa.array([True, False, None, True]), "false", [1]),
+        (pa.array([True, False, None, True]), 0, [1]),
+        (pa.array([True, False, None, True]), "1", [0, 3]),
+        (pa.array([0, 1, None, 2], pa.int8()), 0, [0]),
+        (pa.array([0, 1, None, 2]), "1.0", [1]),
+        (pa.array([0, 1, None, 2]), True, [1]),
+        (pa.array([2**63 - 1, 2**63 - 2]), 2**63 - 2, [1]),
+        (pa.array([0.5, 4.0, None, float("nan")]), 4, [1]),
+        (pa.array([0.5, 4.0, None, float("nan")]), "0.50", [0]),
+        (pa.array([Decimal("0.5"), Decimal("4.0")]), "4", [1]),
+        (pa.array(["train", "test", None, "Test"]), "test", [1]),
+        (pa.array(["007", "7", "7.0", "+7"]), 7, [1, 2, 3]),
+        (pa.array(["True", "false", "1", "yes"]), True, [0, 2]),
+        (pa.array(["", "x", " "]), "", [0]),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), "a", [0, 2]),
+        (pa.array([datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]), "2020-01-02", [1]),
+    ],
+    ids=str,
+)
+def test_rows_are_kept_by_the_value_of_a_column(column: pa.Array, wanted: Any, kept: list[int]) -> None:
+    assert kept_users({"mark": column}, {"mark": wanted}) == kept
+
+
+def test_several_conditions_must_all_hold() -> None:
+    columns = {"part": ["a", "a", "b", "b"], "year": [1, 2, 1, 2]}
+    assert kept_users(columns, {"part": "b", "year": 2}) == [3]
+    with pytest.raises(DataError, match="no row of the table where part=a has year=3; the column holds 1, 2"):
+        kept_users(columns, {"part": "a", "year": 3})
+
+
+def test_rows_of_a_text_file_are_kept_by_a_column_that_is_otherwise_not_read(tmp_path: Path) -> None:
+    text = "user,item,test,plays\nann,x,0,3\nbob,y,1,4\nann,y,0,5\n"
+    rows = read_text(tmp_path, text, Columns(value="plays", where={"test": 0}))
+    assert pairs(rows) == [("ann", "x"), ("ann", "y")]
+    assert rows.values is not None and rows.values.tolist() == [3, 5]
+
+
+def test_rows_may_be_kept_by_the_columns_that_are_read(tmp_path: Path) -> None:
+    text = "user,item,rating\nann,x,5\nbob,y,4\nann,y,5.0\n"
+    assert pairs(read_text(tmp_path, text, Columns(value="rating", where={"rating": 5, "user": "ann"}))) == [
+        ("ann", "x"),
+        ("ann", "y"),
+    ]
+    unused = read_text(tmp_path, text, Columns(where={"rating": "5"}))
+    assert (pairs(unused), unused.note) == ([("ann", "x"), ("ann", "y")], None)
+
+
+def test_what_is_wrong_in_rows_that_are_left_out_does_no_harm(tmp_path: Path) -> None:
+    text = "user,item,kind,hours\nann,x,play,2\nbob,y,buy,\n"
+    rows = read_text(tmp_path, text, Columns(value="hours", where={"kind": "play"}))
+    assert rows.values is not None and rows.values.tolist() == [2]
+    with pytest.raises(DataError, match=r"column 'hours' of '.*' where kind=buy has no number in row 1"):
+        read_text(tmp_path, text, Columns(value="hours", where={"kind": "buy"}))
+
+
+def test_a_condition_on_a_column_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has no column 'tset'; its columns are user, item, test"):
+        read_text(tmp_path, "user,item,test\na,x,0\n", Columns(where={"tset": 0}))
+
+
+def test_a_condition_that_no_row_meets_shows_some_values(tmp_path: Path) -> None:
+    text = "user,item,week\n" + "".join(f"a,x,{week}\n" for week in range(1, 9))
+    with pytest.raises(
+        DataError, match=r"no row of '.*table.csv' has week=9; the column holds 1, 2, 3, 4, 5 and 3 more"
+    ):
+        read_text(tmp_path, text, Columns(where={"week": 9}))
+    with pytest.raises(DataError, match="has mark=1; the column holds nothing"):
+        kept_users({"mark": pa.array([None, None], pa.int64())}, {"mark": 1})
+
+
+def test_a_column_of_lists_cannot_be_compared() -> None:
+    with pytest.raises(DataError, match=r"column 'tags' of the table holds list.*, which cannot be compared"):
+        kept_users({"tags": pa.array([["a"], ["b"]])}, {"tags": "a"})
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=20), st.data())
+def test_rows_of_whole_numbers_are_kept_exactly(marks: list[int], data: Any) -> None:
+    wanted = data.draw(st.sampled_from(marks))
+    expected = [row for row, mark in enumerate(marks) if mark == wanted]
+    assert kept_users({"mark": pa.array(marks)}, {"mark": wanted}) == expected
+    assert kept_users({"mark": pa.array(map(str, marks))}, {"mark": str(wanted)}) == expected

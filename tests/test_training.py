@@ -228,6 +228,28 @@ def test_one_cycle_rises_steadily_to_its_peak_and_falls_steadily_to_nothing():
     assert rates.max() == pytest.approx(0.1) and rates[-1] < 1e-6
 
 
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "one_cycle", "inverse_sqrt"])
+def test_a_fit_that_ends_early_makes_the_first_steps_of_the_whole_one(checkerboard, schedule):
+    kept = {}
+
+    def keep(progress):
+        if progress.iteration == 4:
+            kept.update({name: value.detach().clone() for name, value in model.named_parameters()})
+
+    settings = quick(iterations=10, schedule=schedule)
+    model = build_model(settings.model, 60, 20)
+    training.fit(model, checkerboard, settings, 0, report=keep)
+    short = build_model(settings.model, 60, 20)
+    history = training.fit(short, checkerboard, settings.with_values({"until": 4}), 0)
+    assert history.iterations == [4]
+    assert all(torch.equal(value, kept[name]) for name, value in short.named_parameters())
+
+
+def test_a_fit_does_not_go_on_beyond_its_length():
+    steps = training._Steps(100, TrainingSettings(iterations=10, until=20))
+    assert (steps.last, steps.total) == (10, 10)
+
+
 def test_the_schedule_sets_the_size_of_the_step(checkerboard):
     start = build_model(quick().model, 60, 20)
     initialise(start, 0)

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from milrec.interactions import Interactions
     from milrec.losses import MissingInformationLoss
     from milrec.presets import settings_for
-    from milrec.recommender import Recommender, fit
+    from milrec.recommender import Recommender, fit, refit
     from milrec.simulation import Simulation, simulate
-    from milrec.splitting import Split, split_interactions, split_users
+    from milrec.splitting import Split, split_given, split_interactions, split_users
 
 __all__ = [
     "Evaluation",
@@ -25,8 +25,10 @@ __all__ = [
     "fit",
     "load",
     "read",
+    "refit",
     "settings_for",
     "simulate",
+    "split_given",
     "split_interactions",
     "split_users",
 ]
@@ -41,8 +43,10 @@ _HOME = {
     "Split": "splitting",
     "fit": "recommender",
     "read": "datasets",
+    "refit": "recommender",
     "settings_for": "presets",
     "simulate": "simulation",
+    "split_given": "splitting",
     "split_interactions": "splitting",
     "split_users": "splitting",
 }

@@ -133,35 +133,36 @@ def prepare(
     time: Annotated[
         str | None, typer.Option(help="Column with times; of several ratings of a pair the last stands.")
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value, as test=0; repeated: all must hold."),
+    ] = None,
     adopt_min: Annotated[float | None, typer.Option(help="Ratings from here on are adopted.")] = None,
     reject_max: Annotated[float | None, typer.Option(help="Ratings up to here are rejected.")] = None,
     min_per_user: Annotated[int | None, typer.Option(help="Adopted items a user needs.", min=1)] = None,
-    min_per_item: Annotated[int | None, typer.Option(help="Adopters an item needs.", min=1)] = None,
+    min_per_item: Annotated[
+        int | None, typer.Option(help="Adopters an item needs; 0 keeps what is only rejected, for a test part.", min=0)
+    ] = None,
     titles: Annotated[Path | None, typer.Option(help="CSV or Parquet with an item column and a title column.")] = None,
     force: Force = False,
 ) -> None:
     """Read interactions into a data folder: thresholds and filters applied, duplicates merged and counted."""
-    from milrec.datasets import prepare_source
+    from milrec.datasets import parse_conditions, prepare_source
     from milrec.folders import refuse_if_in_the_way
     from milrec.show import facts_table, note
     from milrec.tables import VALUE_NAMES, Columns
 
     refuse_if_in_the_way(out, "data", force)
-    given = {
-        "adopt_min": adopt_min,
-        "reject_max": reject_max,
-        "min_per_user": min_per_user,
-        "min_per_item": min_per_item,
-    }
-    read_as, rows, filters, prepared = prepare_source(
-        source, format.value, Columns(user, item, value, time), titles, given
-    )
+    own = {"adopt_min": adopt_min, "reject_max": reject_max, "min_per_user": min_per_user, "min_per_item": min_per_item}
+    columns = Columns(user, item, value, time, parse_conditions(where or []))
+    read_as, rows, filters, prepared = prepare_source(source, format.value, columns, titles, own)
     if rows.note:
         note(rows.note)
     if value in VALUE_NAMES[:4] and not filters.are_thresholds:
         note(f"column '{value}' is taken as a count, every row above 0 as adopted; for ratings say --adopt-min")
     chosen = {name: limit for name, limit in vars(filters).items() if limit is not None}
-    facts = {"source": source.name, "format": read_as, "filters": chosen, **prepared.counts}
+    asked = {"where": dict(columns.where)} if columns.where else {}
+    facts = {"source": source.name, "format": read_as, **asked, "filters": chosen, **prepared.counts}
     prepared.interactions.save(out, facts, replace=force)
     shown = {**facts, "filters": ", ".join(f"{name} {limit:g}" for name, limit in chosen.items())}
     facts_table(f"Prepared → {out}", {**shown, **prepared.interactions.facts()})
@@ -174,22 +175,40 @@ def split(
     protocol: Annotated[
         ProtocolName, typer.Option(help="80/10/10 over interactions, or held-out users (80 % told, 20 % to be found).")
     ] = ProtocolName.interactions,
+    test: Annotated[
+        Path | None, typer.Option(help="Data folder that is the test part: later rows, or rows marked for it.")
+    ] = None,
+    held_out: Annotated[
+        float | None, typer.Option(help="Share of pairs for validation (0.1); without --test as much again for test.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same split.", min=0)] = 0,
     force: Force = False,
 ) -> None:
-    """Keep back a validation and a test part."""
+    """Keep back a validation and a test part; where the data comes with a test part (--test), a validation part alone.
+
+    Of such a test part, pairs with a user that DATA does not know, pairs that stand in DATA too, and pairs with an item
+    that has no training interaction are dropped and counted.
+    """
     from milrec.folders import open_folder, refuse_if_in_the_way
     from milrec.interactions import Interactions
     from milrec.show import facts_table
-    from milrec.splitting import split_interactions, split_users
+    from milrec.splitting import split_given, split_interactions, split_users
 
     refuse_if_in_the_way(out, "split", force)
     manifest = open_folder(data, "data")
-    function = split_users if protocol is ProtocolName.users else split_interactions
-    divided = function(Interactions.read_from(manifest), seed)
-    divided.save(
-        out, {"source": manifest.facts.get("source"), "data_fingerprint": manifest.fingerprint()}, replace=force
-    )
+    facts = {"source": manifest.facts.get("source"), "data_fingerprint": manifest.fingerprint()}
+    whole, share = Interactions.read_from(manifest), 0.1 if held_out is None else held_out
+    if protocol is ProtocolName.users and (test is not None or held_out is not None):
+        raise SettingsError("--protocol users holds out a tenth of the users; leave it out with --test or --held-out")
+    if test is not None:
+        given = open_folder(test, "data")
+        facts |= {"test_source": given.facts.get("source"), "test_fingerprint": given.fingerprint()}
+        divided = split_given(whole, Interactions.read_from(given), seed, share)
+    elif protocol is ProtocolName.users:
+        divided = split_users(whole, seed)
+    else:
+        divided = split_interactions(whole, seed, share)
+    divided.save(out, facts, replace=force)
     facts_table(f"Split → {out}", divided.facts())
 
 
@@ -210,6 +229,10 @@ def fit(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights.", min=0)] = 0,
+    refit: Annotated[
+        bool,
+        typer.Option("--refit", help="Then fit anew on training + validation, for as many steps as validation chose."),
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was broken off.")] = False,
     force: Force = False,
 ) -> None:
@@ -218,7 +241,7 @@ def fit(
     from milrec.fitting import FolderFit
     from milrec.presets import settings_for
 
-    FolderFit(split, out, settings_for(model, loss, parse_assignments(set or [])), seed).run(resume, force)
+    FolderFit(split, out, settings_for(model, loss, parse_assignments(set or [])), seed, refit).run(resume, force)
 
 
 @app.command()
@@ -350,6 +373,7 @@ def experiment(
     recipe: Annotated[Path, typer.Argument(help="Recipe, a TOML file.")],
     out: Annotated[Path, typer.Option(help="Run folder; a run that was stopped goes on there.")],
     data: Annotated[Path | None, typer.Option(help="Data folder, instead of the recipe's own.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Data folder that is the test part of --data.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only this model of the recipe; may be repeated.")] = None,
     tuned: Annotated[
         Path | None, typer.Option(help="Finished run whose tuned values are taken, instead of searching anew.")
@@ -365,7 +389,7 @@ def experiment(
     from milrec.recipes import read_recipe
     from milrec.show import say
 
-    wanted = read_recipe(recipe, data, only, tuned)
+    wanted = read_recipe(recipe, data, test, only, tuned)
     page = _run(wanted, out, jobs)
     say(f"Results: {out / 'results.json'}\nReport: {page}")
 

@@ -116,3 +116,22 @@ def counts_below(logits, thresholds):
                 n += i4(1) if row[j] < threshold else i4(0)
             counts[t] += n
     return counts
+
+
+@compiled
+def ordered_shares(logits, indptr, items, lower_indptr, lower_items, shares):
+    """Of all pairs of a user's item and lower item, the share in which the item's logit is larger; equals count half.
+
+    A user without a pair keeps what `shares` holds. Both `indptr` are the users' part of a longer one.
+    """
+    for user in range(logits.shape[0]):
+        row = logits[user]
+        twice = i8(0)
+        for c in range(indptr[user], indptr[user + 1]):
+            own = row[items[c]]
+            for d in range(lower_indptr[user], lower_indptr[user + 1]):
+                other = row[lower_items[d]]
+                twice += i8(2) if own > other else i8(1) if own == other else i8(0)
+        n_pairs = (indptr[user + 1] - indptr[user]) * (lower_indptr[user + 1] - lower_indptr[user])
+        if n_pairs > 0:
+            shares[user] = twice / (2 * n_pairs)

@@ -115,6 +115,9 @@ class TrainingSettings(Settings):
     )
     epochs: int | None = Field(None, ge=1, description="passes over the users; unset: until validation stops improving")
     iterations: int | None = Field(None, ge=1, description="steps, instead of epochs")
+    until: int | None = Field(
+        None, ge=1, description="the step to end with, where a schedule is laid out for more; set by a refit"
+    )
     start: Literal["glorot", "svd"] = Field(
         "glorot", description="first weights: random, or the main directions of the data scaled down"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def read_source(
         raise DataError(unknown("format", format, FORMATS))
     if format not in ("csv", "parquet") and columns != Columns():
         raise DataError(
-            f"the columns of the {format} format are known; --user, --item, --value and --time are for tables"
+            f"the columns of the {format} format are known; --user, --item, --value, --time and --where are for tables"
         )
     if format == "csv":
         rows = read_rows(path, columns, "csv")
@@ -52,6 +53,19 @@ def read_source(
     if titles is not None:
         rows = replace(rows, item_table=read_titles(Path(titles), columns.item))
     return format, rows
+
+
+def parse_conditions(texts: Sequence[str]) -> dict[str, str]:
+    """`COLUMN=VALUE` texts as a mapping."""
+    conditions: dict[str, str] = {}
+    for text in texts:
+        column, equals, value = text.partition("=")
+        if not equals or not column:
+            raise DataError(f"'{text}' is no condition; write COLUMN=VALUE, for example --where test=0")
+        if column in conditions:
+            raise DataError(f"two values are asked of column '{column}'; no row has both")
+        conditions[column] = value
+    return conditions
 
 
 def recognised_format(path: Path) -> str:
@@ -95,15 +109,19 @@ def read(
     item: str | None = None,
     value: str | None = None,
     time: str | None = None,
+    where: Mapping[str, Any] | None = None,
     format: str = "auto",
     **filters: Any,
 ) -> Interactions:
     """Interactions from a file, folder or archive, or from a table in memory (pyarrow, pandas, polars, a mapping).
 
-    `format`: csv, parquet, movielens, netflix or lastfm, where the name does not show it. `filters`: adopt_min,
-    reject_max, min_per_user, min_per_item; `titles` for a file of titles.
+    `where`: only the rows of a table that have these values, as {"test": 0}. `format`: csv, parquet, movielens, netflix
+    or lastfm, where the name does not show it. `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles`
+    for a file of titles.
     """
-    columns, titles = Columns(user, item, value, time), filters.pop("titles", None)
+    if where is not None and not isinstance(where, Mapping):
+        raise DataError(f"where is a mapping of columns to values, as {{'test': 0}}, not {where!r}")
+    columns, titles = Columns(user, item, value, time, where or {}), filters.pop("titles", None)
     known = set(Filters.__dataclass_fields__)
     if unexpected := set(filters) - known:
         raise DataError(unknown("filter", min(unexpected), known))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from milrec import metrics, tail
-from milrec.compiled_lists import counts_below, found_in_lists
+from milrec.compiled_lists import counts_below, found_in_lists, ordered_shares
 from milrec.config import LIST_LENGTH
 from milrec.errors import DataError
 from milrec.interactions import Interactions, Truth
@@ -82,7 +82,13 @@ def evaluate(
     popularity = train.popularity()
     tally = _Tally(popularity, _decoder(model, settings))
     truth = train.truth if audience.rows is not None else None
-    look = tally.add_preferences if tally.decoder is not None else None
+    order = np.full(len(users), np.nan)
+
+    def look(block: slice, logits: npt.NDArray[np.float32]) -> None:
+        tally.add_preferences(logits)
+        own, lower = (pairs.indptr[block.start : block.stop + 1] for pairs in (targets, rejected_targets))
+        ordered_shares(logits, own, targets.indices, lower, rejected_targets.indices, order[block])
+
     n_drawn, shift = _n_drawn(settings, train), dial_shift(dial, popularity)
     for lists in lists_for(model, settings, audience, n_drawn, LIST_LENGTH, look=look, shift=shift):
         tally.add_lists(lists.items, _hits(lists, targets))
@@ -91,6 +97,7 @@ def evaluate(
             tally.add_truth(lists, truth, audience)
         if report is not None:
             report(lists.users.stop, len(users))
+    tally.add_order(order)
     return replace(tally.result(len(users), held_out.dropped_targets), dial=float(dial))
 
 
@@ -150,7 +157,13 @@ class _Tally:
         share = np.where(hits.n_targets > 0, hits.found.sum(axis=1) / length, np.nan)
         self._note(f"rejected_share@{SHORT_LIST}", share)
 
-    def add_preferences(self, block: slice, logits: npt.NDArray[np.float32]) -> None:
+    def add_order(self, shares: npt.NDArray[np.float64]) -> None:
+        """How often an adopted item is above a rejected one, for users who have both among what is kept back."""
+        self._note("auc_rejected", shares)
+
+    def add_preferences(self, logits: npt.NDArray[np.float32]) -> None:
+        if self.decoder is None:
+            return
         counts = _preference_counts(logits, linear=self.decoder == "linear")
         with self._lock:  # several threads look at blocks
             self.preferences += counts

@@ -31,7 +31,7 @@ from milrec.jobs import Job
 from milrec.processes import Plan, Watcher, carry_out
 from milrec.recipes import ModelEntry, Recipe
 from milrec.simulation import Simulation, simulate
-from milrec.splitting import Split, split_interactions, split_users
+from milrec.splitting import Split, split_given, split_interactions, split_users
 from milrec.tuning import optuna_library, search
 from milrec.workers import available
 
@@ -106,8 +106,9 @@ def _open_run(recipe: Recipe, out: Path) -> None:
         if read_json(out / MANIFEST).get("facts") != json.loads(json.dumps(facts)):
             raise FolderError(f"'{out}' holds a run of another recipe; choose another place")
         return
-    if recipe.data is not None and recipe.data.path is not None:
-        open_folder(Path(recipe.data.path), "data")  # before anything is written
+    for path in () if recipe.data is None else (recipe.data.path, recipe.data.test):
+        if path is not None:
+            open_folder(Path(path), "data")  # before anything is written
     out.mkdir(parents=True, exist_ok=True)
     manifest = {"format": "milrec", "kind": "run", "version": FORMAT_VERSION, "facts": facts, "files": {}}
     write_json(out / MANIFEST, manifest)
@@ -136,7 +137,10 @@ def _split(recipe: Recipe, out: Path, watcher: Watcher) -> Split:
         assert recipe.data.path is not None
         watcher.stage(f"Opening {recipe.data.path}")
         data = Interactions.load(recipe.data.path)
-    split = (split_users if recipe.split.protocol == "users" else split_interactions)(data, recipe.split.seed)
+    if recipe.data.test is not None:
+        split = split_given(data, Interactions.load(recipe.data.test), recipe.split.seed)
+    else:
+        split = (split_users if recipe.split.protocol == "users" else split_interactions)(data, recipe.split.seed)
     split.save(out / "split")
     return split
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from milrec.bars import FitDisplay
 from milrec.errors import FolderError
@@ -13,72 +14,100 @@ from milrec.presets import FitSettings
 from milrec.show import note, say
 from milrec.splitting import Split
 
+if TYPE_CHECKING:
+    from milrec.checkpoints import History
+
 
 @dataclass(frozen=True)
 class FolderFit:
-    """Which split, which model folder, which settings and which seed."""
+    """Which split, which model folder, which settings and which seed; and whether validation is learned from last."""
 
     split: Path
     out: Path
     settings: FitSettings
     seed: int
+    refit: bool = False
+
+    @property
+    def partial(self) -> Path:
+        return self.out.with_name(self.out.name + ".partial")
 
     @property
     def checkpoint(self) -> Path:
-        return self.out.with_name(self.out.name + ".partial") / "checkpoint.safetensors"
+        return self.partial / "checkpoint.safetensors"
+
+    @property
+    def refit_checkpoint(self) -> Path:
+        return self.partial / "refit.safetensors"
+
+    @property
+    def broken_off(self) -> bool:
+        return self.checkpoint.exists() or self.refit_checkpoint.exists()
 
     def run(self, resume: bool, force: bool) -> None:
         """Fit and save; go on from a checkpoint only when asked to, and never over something else."""
-        broken_off = self.checkpoint.exists()
-        if resume and self.out.exists() and not broken_off:
+        if resume and self.out.exists() and not self.broken_off:
             self._check_finished()
             say(f"'{self.out}' is already fitted; nothing to resume")
             return
         refuse_if_in_the_way(self.out, "model", force)
-        if broken_off and not resume and not force:
+        if self.broken_off and not resume and not force:
             raise FolderError(
-                f"'{self.checkpoint.parent}' holds a fit that was broken off; go on with --resume, "
-                "or start over with --force"
+                f"'{self.partial}' holds a fit that was broken off; go on with --resume, or start over with --force"
             )
-        if resume and not broken_off:
-            note(f"there is no checkpoint in '{self.checkpoint.parent}'; the fit starts from its beginning")
+        if resume and not self.broken_off:
+            note(f"there is no checkpoint in '{self.partial}'; the fit starts from its beginning")
         open_folder(self.split, "split")
         if not resume:
             self.checkpoint.unlink(missing_ok=True)
+            self.refit_checkpoint.unlink(missing_ok=True)
         self._fit(force)
 
     def _check_finished(self) -> None:
         """A finished model is what `--resume` asks for only if its data, settings and seed are the same."""
         facts = open_folder(self.out, "model").facts
-        train = Split.load(self.split).train
-        settings = self.settings.for_data(train.n_users, train.n_items)
-        asked = (settings.model_dump(mode="json"), self.seed, train.fingerprint())
-        if (facts.get("settings"), facts.get("seed"), facts.get("train_fingerprint")) != asked:
+        split = Split.load(self.split)
+        train = split.joined().train if self.refit else split.train
+        settings = self.settings.for_data(train.n_users, train.n_items).model_dump(mode="json")
+        found = facts.get("settings")
+        if self.refit and settings["training"] and isinstance(found, dict) and found.get("training"):
+            settings["training"]["until"] = found["training"].get("until")  # chosen by validation
+        asked = (settings, self.seed, train.fingerprint(), self.refit)
+        if (found, facts.get("seed"), facts.get("train_fingerprint"), facts.get("refitted", False)) != asked:
             raise FolderError(f"'{self.out}' was fitted with other data, settings or seed; choose another place")
 
     def _fit(self, force: bool) -> None:
-        from milrec.recommender import fit  # brings torch, which mistakes must not wait for
+        from milrec.recommender import fit, refit  # bring torch, which mistakes must not wait for
 
         split = Split.load(self.split)
-        self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        if self.refit:
+            split.joined()  # refused now, where it cannot be, and not after the fit
+        self.partial.mkdir(parents=True, exist_ok=True)
         try:
             with FitDisplay() as display:
                 recommender = fit(
                     split, self.settings, seed=self.seed, checkpoint=self.checkpoint, report=display.report
                 )
+            self._say_kept(recommender.fitted.history)
+            seconds = recommender.fitted.facts["fit_seconds"]
+            if self.refit:
+                with FitDisplay("Refitting") as display:
+                    recommender = refit(split, recommender, self.refit_checkpoint, display.report)
+                seconds += recommender.fitted.facts["fit_seconds"]
         except KeyboardInterrupt:
-            if self.checkpoint.exists():
+            if self.broken_off:
                 say(f"Interrupted; go on with: milrec fit {self.split} --out {self.out} --resume and the same settings")
             raise
         finally:
-            if not self.checkpoint.exists():
-                shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
+            if not self.broken_off:
+                shutil.rmtree(self.partial, ignore_errors=True)
         recommender.save(self.out, replace=force)
-        shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
-        history = recommender.fitted.history
+        shutil.rmtree(self.partial, ignore_errors=True)
+        say(f"Fitted in {seconds:.1f} s → {self.out}")
+
+    def _say_kept(self, history: History | None) -> None:
         if history is not None and history.kept is not None and self.settings.training is not None:
             stopped = ", stopped early" if history.stopped_early else ""
             best = "" if history.kept == history.best else f" (best {history.best:.4f})"
             measure = f"{self.settings.training.measure} {history.kept:.4f}{best}"
             say(f"Kept the weights of step {history.kept_iteration}: validation {measure}{stopped}")
-        say(f"Fitted in {recommender.fitted.facts['fit_seconds']:.1f} s → {self.out}")

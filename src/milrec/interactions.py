@@ -206,6 +206,24 @@ def take(pairs: csr_array, rows: Numbers, columns: Numbers) -> csr_array:
     return pairs if np.array_equal(rows, np.arange(pairs.shape[0])) else csr_array(pairs[rows])
 
 
+def numbers_in(ids: pa.ChunkedArray, known: pa.ChunkedArray, what: str) -> npt.NDArray[np.int64]:
+    """The numbers of ids among the ids of another set; -1 for an id that it does not have."""
+    if ids.type != known.type:
+        kinds = ["whole numbers" if pa.types.is_integer(one.type) else "texts" for one in (known, ids)]
+        raise DataError(f"{what} ids are {kinds[0]} in one set and {kinds[1]} in the other; prepare both alike")
+    found = pc.index_in(ids, value_set=known.combine_chunks())
+    numbers: npt.NDArray[np.int64] = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+    return numbers
+
+
+def renumbered(pairs: csr_array, whose: Interactions, other: Interactions) -> csr_array:
+    """Pairs in the numbers that another set has for the same ids; those of ids that it does not have are left out."""
+    users = numbers_in(whose.users["id"], other.users["id"], "user")[pair_users(pairs)]
+    items = numbers_in(whose.items["id"], other.items["id"], "item")[pairs.indices]
+    both = (users >= 0) & (items >= 0)
+    return pairs_matrix(users[both], items[both], pairs.data[both], other.adopted.shape)
+
+
 def pair_users(pairs: csr_array) -> npt.NDArray[np.int32]:
     """The user of every pair, in the order of the matrix."""
     return np.repeat(np.arange(pairs.shape[0], dtype=np.int32), np.diff(pairs.indptr))

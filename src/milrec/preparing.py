@@ -21,7 +21,7 @@ class Filters:
 
     adopt_min: float | None = None  # ratings from here on are adopted
     reject_max: float | None = None  # ratings up to here are rejected
-    min_per_item: int = 1  # distinct adopters that an item needs; applied first
+    min_per_item: int = 1  # distinct adopters that an item needs; applied first. 0 keeps what is only rejected
     min_per_user: int = 1  # adopted items that a user needs; applied second, once
 
     @property
@@ -36,8 +36,8 @@ class Filters:
                 raise DataError(f"{name} is a number, not {limit!r}")
         if self.adopt_min is not None and self.reject_max is not None and self.reject_max >= self.adopt_min:
             raise DataError(f"reject_max {self.reject_max:g} must be below adopt_min {self.adopt_min:g}")
-        if min(self.min_per_item, self.min_per_user) < 1:
-            raise DataError("min_per_user and min_per_item are at least 1")
+        if self.min_per_item < 0 or self.min_per_user < 1:
+            raise DataError("min_per_user is at least 1, and min_per_item at least 0")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,8 @@ def _filtered(data: Interactions, filters: Filters) -> Interactions:
     data = data.subset(np.ones(data.n_users, dtype=bool), items)
     users = np.diff(data.adopted.indptr) >= filters.min_per_user
     data = data.subset(users, np.ones(data.n_items, dtype=bool))
-    return data.subset(np.ones(data.n_users, dtype=bool), data.popularity() > 0)
+    rejections = np.bincount(data.rejected.indices, minlength=data.n_items) if filters.min_per_item == 0 else 0
+    return data.subset(np.ones(data.n_users, dtype=bool), data.popularity() + rejections > 0)
 
 
 def _item_table(item_ids: pa.Array, known: pa.Table | None) -> pa.Table:

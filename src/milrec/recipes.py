@@ -17,7 +17,6 @@ from milrec.config import Settings, build, read_toml
 from milrec.errors import FolderError, SettingsError
 from milrec.folders import read_json
 from milrec.presets import FitSettings, settings_for
-from milrec.splitting import Protocol
 
 
 class SimulateEntry(Settings):
@@ -27,20 +26,23 @@ class SimulateEntry(Settings):
 
 
 class DataEntry(Settings):
-    """A prepared data folder, or a catalogue to simulate."""
+    """A prepared data folder, perhaps with another one as its test part, or a catalogue to simulate."""
 
     path: str | None = None
+    test: str | None = None
     simulate: SimulateEntry | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> DataEntry:
         if (self.path is None) == (self.simulate is None):
             raise ValueError("[data] needs either a path or a table [data.simulate]")
+        if self.test is not None and self.path is None:
+            raise ValueError("[data] has a test part without a path to learn from")
         return self
 
 
 class SplitEntry(Settings):
-    protocol: Protocol = "interactions"
+    protocol: Literal["interactions", "users"] = "interactions"
     seed: int = 0
 
 
@@ -155,6 +157,8 @@ class Recipe(Settings):
             raise ValueError("two models of the recipe have the same name")
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("a seed is given twice")
+        if self.data is not None and self.data.test is not None and self.split.protocol == "users":
+            raise ValueError("a recipe has a test part in [data] or holds out users in [split], not both")
         return self
 
     def n_trials(self, entry: ModelEntry) -> int:
@@ -165,14 +169,15 @@ class Recipe(Settings):
 def read_recipe(
     path: str | Path,
     data: str | Path | None = None,
+    test: str | Path | None = None,
     models: list[str] | None = None,
     tuned: str | Path | None = None,
 ) -> Recipe:
     """A recipe from a TOML file, every model's settings checked.
 
-    `data`, a prepared data folder, takes the place of the recipe's own; a relative path in the recipe starts at the
-    recipe's folder. `models` names those that are wanted. `tuned`, a finished run, gives models of the same name the
-    values that were found there, in place of a search.
+    `data`, a prepared data folder, takes the place of the recipe's own, with `test` as its test part where it comes
+    with one; a relative path in the recipe starts at the recipe's folder. `models` names those that are wanted.
+    `tuned`, a finished run, gives models of the same name the values that were found there, in place of a search.
     """
     path = Path(path)
     recipe = build(Recipe, read_toml(path), f"'{path}'")
@@ -186,13 +191,20 @@ def read_recipe(
         except SettingsError as error:
             raise SettingsError(f"model '{entry.name}' in '{path}': {error}") from None
     if data is not None:
-        return recipe.model_copy(update={"data": DataEntry(path=str(Path(data).absolute()))})
+        return _with_data(recipe, Path(data), None if test is None else Path(test))
+    if test is not None:
+        raise SettingsError("--test is the test part of --data; give both")
     if recipe.data is None:
         raise SettingsError(f"'{path}' names no data; give a prepared data folder with --data")
     if recipe.data.path is not None:
-        beside = (path.parent / recipe.data.path).absolute()
-        recipe = recipe.model_copy(update={"data": DataEntry(path=str(beside))})
+        given = None if recipe.data.test is None else path.parent / recipe.data.test
+        return _with_data(recipe, path.parent / recipe.data.path, given)
     return recipe
+
+
+def _with_data(recipe: Recipe, data: Path, test: Path | None) -> Recipe:
+    entry = DataEntry(path=str(data.absolute()), test=None if test is None else str(test.absolute()))
+    return build(Recipe, {**recipe.model_dump(), "data": entry.model_dump()})
 
 
 def demo_recipe() -> Recipe:

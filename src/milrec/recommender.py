@@ -20,7 +20,7 @@ from milrec.artifacts import Fitted
 from milrec.baselines import check_memory, fit_baseline
 from milrec.errors import DataError, SettingsError, UnknownIdError
 from milrec.evaluation import Evaluation, evaluate, validation_measure
-from milrec.interactions import Interactions, numbers_of, pair_users, pairs_matrix
+from milrec.interactions import Interactions, numbers_of, pairs_matrix, renumbered
 from milrec.models import Factors, ItemToItem, Popularity, build_model
 from milrec.presets import FitSettings, settings_for
 from milrec.sampling import n_missing_drawn
@@ -68,8 +68,26 @@ def fit(
         "split_seed": split.seed,
         "fit_seconds": round(time.monotonic() - started, 2),
     }
-    removed = split.test.audience.removed if split.protocol == "interactions" else train.adopted
+    removed = train.adopted if split.protocol == "users" else split.test.audience.removed
     return Recommender(Fitted(fitted, settings, train, removed, seed, history, facts))
+
+
+def refit(
+    split: Split, recommender: Recommender, checkpoint: str | Path | None = None, report: Report | None = None
+) -> Recommender:
+    """The same model fitted anew on training and validation together: same settings, same seed, and as many steps as
+    validation chose. Nothing is left to choose by, so that it can be judged on test alone.
+    """
+    fitted = recommender.fitted
+    if fitted.facts.get("refitted"):
+        raise DataError("the model is refitted already: it has learned from validation too")
+    if split.train.fingerprint() != fitted.facts["train_fingerprint"]:
+        raise DataError("the model was fitted on another split; refit it on its own")
+    settings, history = fitted.settings, fitted.history
+    if history is not None:
+        settings = settings.with_values({"until": history.kept_iteration or history.iterations[-1]})
+    again = fit(split.joined(), settings, seed=fitted.seed, checkpoint=checkpoint, report=report).fitted
+    return Recommender(replace(again, facts={**again.facts, "refitted": True}))
 
 
 class Recommender:
@@ -100,21 +118,7 @@ class Recommender:
 
         Without it, lists leave out the training and validation part alone, so that they can be judged on test.
         """
-        train = self.fitted.train
-        rows = pc.index_in(train.users["id"], value_set=data.users["id"].combine_chunks()).to_numpy(
-            zero_copy_only=False
-        )
-        columns = pc.index_in(data.items["id"], value_set=train.items["id"].combine_chunks()).to_numpy(
-            zero_copy_only=False
-        )
-        known = csr_array(data.adopted + data.rejected)
-        items = np.nan_to_num(columns.astype(np.float64), nan=-1).astype(np.int64)[known.indices]
-        numbers = np.full(data.n_users, -1, dtype=np.int64)
-        met = ~np.isnan(rows.astype(np.float64))
-        numbers[rows[met].astype(np.int64)] = np.flatnonzero(met)
-        users = numbers[pair_users(known)]
-        here = (users >= 0) & (items >= 0)
-        more = pairs_matrix(users[here], items[here], np.ones(int(here.sum())), train.adopted.shape)
+        more = renumbered(csr_array(data.adopted + data.rejected), data, self.fitted.train)
         return Recommender(replace(self.fitted, removed=csr_array(self.fitted.removed + more)))
 
     @property
@@ -134,10 +138,19 @@ class Recommender:
         report: Callable[[int, int], None] | None = None,
         dial: float = 0.0,
     ) -> Evaluation:
-        """Judge the lists, re-ranked by `dial`, on a held-out part of the split that the model was fitted on."""
-        if split.train.fingerprint() != self.fitted.facts["train_fingerprint"]:
+        """Judge the lists, re-ranked by `dial`, on a held-out part of the split that the model was fitted on.
+
+        A refitted model sees the validation items of users too. What is popular, novel and in the tail is told by the
+        training part in any case, so that a model and its refit can be compared.
+        """
+        own = split
+        if self.fitted.facts.get("refitted"):
+            if on == "validation":
+                raise DataError("the model has learned from validation too (it is refitted); judge it on test")
+            own = split.joined()
+        if own.train.fingerprint() != self.fitted.facts["train_fingerprint"]:
             raise DataError("the model was fitted on another split; evaluate it on its own, or fit it anew on this one")
-        return evaluate(self.fitted.model, self.fitted.settings, split.train, split.part(on), report, dial)
+        return evaluate(self.fitted.model, self.fitted.settings, split.train, own.part(on), report, dial)
 
     def recommend(
         self,

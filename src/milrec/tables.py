@@ -7,9 +7,11 @@ Parquet file keep their type.
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ ITEM_NAMES = (
 TITLE_NAMES = ("title", "name", "item_name", "product_name")
 VALUE_NAMES = ("rating", "value", "score", "stars", "plays", "count", "weight", "quantity", "qty", "hours")
 _DELIMITERS = (",", "\t", ";", "|")
+_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")  # 007 is a text
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Columns:
     item: str | None = None
     value: str | None = None
     time: str | None = None
+    where: Mapping[str, Any] = field(default_factory=dict)  # only rows with these values in these columns
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ def read_rows(source: Path, columns: Columns, kind: str) -> Rows:
     wanted = [name for name in (chosen.user, chosen.item, chosen.value, chosen.time) if name is not None]
     if len(set(wanted)) != len(wanted):
         raise DataError(f"the same column is named twice: {', '.join(wanted)}")
-    table = read_columns(source, kind, wanted, numbers=[chosen.value] if chosen.value else [])
+    needed = list(dict.fromkeys([*wanted, *chosen.where]))
+    table = read_columns(source, kind, needed, numbers=[chosen.value] if chosen.value else [])
     return rows_of(table, chosen, f"'{source}'", note=_unused_value(chosen, names))
 
 
@@ -86,6 +91,9 @@ def rows_of(table: Any, columns: Columns, where: str = "the table", note: str | 
     chosen = _chosen(columns, table.column_names, where)
     if table.num_rows == 0:
         raise DataError(f"{where} has no rows")
+    for name, value in chosen.where.items():
+        table = _rows_with(table, name, value, where)
+        where = f"{where} where {name}={value}"
     return Rows(
         users=checked_ids(_column(table, chosen.user, where), f"column '{chosen.user}' of {where}"),
         items=checked_ids(_column(table, chosen.item, where), f"column '{chosen.item}' of {where}"),
@@ -203,7 +211,7 @@ def _refuse_text(source: Path, name: str) -> None:
 
 
 def _chosen(columns: Columns, names: Sequence[str], where: str) -> Columns:
-    for name in (columns.user, columns.item, columns.value, columns.time):
+    for name in (columns.user, columns.item, columns.value, columns.time, *columns.where):
         if name is not None and name not in names:
             raise DataError(f"{where} has no column '{name}'; its columns are {', '.join(names)}")
     user = columns.user or _recognised(USER_NAMES, names)
@@ -213,7 +221,7 @@ def _chosen(columns: Columns, names: Sequence[str], where: str) -> Columns:
             raise DataError(
                 f"no column of {where} is known to hold {what}s; name one of {', '.join(names)} with --{what}"
             )
-    return Columns(user, item, columns.value, columns.time)
+    return replace(columns, user=user, item=item)
 
 
 def _recognised(known: Sequence[str], names: Sequence[str]) -> str | None:
@@ -223,12 +231,38 @@ def _recognised(known: Sequence[str], names: Sequence[str]) -> str | None:
 
 def _unused_value(columns: Columns, names: Sequence[str]) -> str | None:
     unused = _recognised(VALUE_NAMES, names) if columns.value is None else None
-    if unused is None or unused in (columns.user, columns.item, columns.time):
+    if unused is None or unused in (columns.user, columns.item, columns.time, *columns.where):
         return None
     return (
         f"column '{unused}' is not used and every row counts as adopted; for ratings say "
         f"--value {unused} --adopt-min 4, for counts --value {unused}"
     )
+
+
+def _rows_with(table: pa.Table, name: str, wanted: Any, where: str) -> pa.Table:
+    """The rows that have a value in a column; a gap is no value."""
+    column = _column(table, name, where)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    meant = _meaning(wanted)
+    try:
+        distinct = pc.unique(column).drop_null()
+        alike = [_meaning(value) == meant for value in distinct.to_pylist()]
+        if not any(alike):
+            shown = ", ".join(str(value) for value in distinct[:5].to_pylist())
+            more = f" and {len(distinct) - 5} more" if len(distinct) > 5 else ""
+            raise DataError(f"no row of {where} has {name}={wanted}; the column holds {shown or 'nothing'}{more}")
+        return table.filter(pc.is_in(column, value_set=distinct.filter(pa.array(alike, type=pa.bool_()))))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise DataError(f"column '{name}' of {where} holds {column.type}, which cannot be compared") from None
+
+
+def _meaning(value: Any) -> Decimal | str:
+    """What values are compared by: true and false are 1 and 0, numbers count by size, anything else is its text."""
+    text = str(value)
+    if text.lower() in ("true", "false"):
+        return Decimal(text.lower() == "true")
+    return Decimal(text) if _NUMBER.fullmatch(text) else text
 
 
 def _column(table: pa.Table, name: str | None, where: str) -> pa.ChunkedArray:

@@ -101,7 +101,7 @@ def _run(state: FitState, train: Interactions, settings: FitSettings, seed: int,
     steps = _Steps(train.n_users, training)
     started = time.monotonic() - (state.history.seconds[-1] if state.history.seconds else 0.0)
     written = time.monotonic()
-    last = state.iteration if _exhausted(state.history, training) else steps.total
+    last = state.iteration if _exhausted(state.history, training) else steps.last
     for iteration, batch in batches(train, settings, seed, range(state.iteration, last)):
         state.whole = False
         state.loss_sum += _checked(step(batch, steps.learning_rate(iteration)), training)
@@ -114,7 +114,7 @@ def _run(state: FitState, train: Interactions, settings: FitSettings, seed: int,
         state.whole = True
         if watch.report is not None:
             watch.report(_progress(state, steps))
-        if state.iteration == steps.total or _exhausted(state.history, training):
+        if state.iteration == steps.last or _exhausted(state.history, training):
             return
         if watch.checkpoint is not None and time.monotonic() - written >= training.checkpoint_seconds:
             state.write(watch.checkpoint)
@@ -154,11 +154,12 @@ class _Steps:
         self.per_epoch = math.ceil(n_users / training.batch_size)
         longest = max(_LONGEST_RUN * self.per_epoch, _SHORTEST_RUN)
         self.total = training.iterations or (training.epochs * self.per_epoch if training.epochs else longest)
+        self.last = min(training.until or self.total, self.total)
         self.between = training.validate_every or max(self.per_epoch, 50)
         self.peak, self.schedule, self.warmup = training.learning_rate, training.schedule, training.warmup
 
     def validates(self, iteration: int) -> bool:
-        return iteration % self.between == 0 or iteration == self.total
+        return iteration % self.between == 0 or iteration == self.last
 
     def learning_rate(self, iteration: int) -> float:
         """Constant; falling to 0 linearly or as a half cosine, or rising for a third of the run before that; or rising
@@ -206,7 +207,7 @@ def _progress(state: FitState, steps: _Steps) -> Progress:
     loss = state.loss_sum / state.loss_count if state.loss_count else history.losses[-1]
     measure = history.measures[-1] if history.measures else None
     epoch, n_validations = state.iteration / steps.per_epoch, len(history.measures)
-    return Progress(state.iteration, steps.total, epoch, loss, measure, history.best, n_validations)
+    return Progress(state.iteration, steps.last, epoch, loss, measure, history.best, n_validations)
 
 
 def _training(settings: FitSettings) -> TrainingSettings:
