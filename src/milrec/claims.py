@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from milrec import paper
-from milrec.entries import Entry, entries_of, entry_of, smoothed
+from milrec.entries import TAILS, Entry, entries_of, entry_of, smoothed
 
 HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot be told"
 SIGNIFICANT = 0.05
@@ -37,6 +37,7 @@ def claims(results: Mapping[str, Any]) -> list[dict[str, str]]:
             verdict, evidence = check(run)
         except _Untold as reason:
             verdict, evidence = UNTOLD, f"{reason}."
+            evidence = evidence[:1].upper() + evidence[1:]
         checked.append({"claim": claim, "where": where, "verdict": verdict, "evidence": evidence})
     return checked
 
@@ -107,7 +108,8 @@ class _Run:
     def place(self, model: str, tail: str, rank: int) -> float:
         """Percent of users with an item of the interval around a place of the list (mean of five places)."""
         shares = self.entry(model).evolution(tail)
-        if len(shares) < rank:
+        parts = [self.entry(model).evolution(one) for one, _ in TAILS]
+        if len(shares) < rank or not any(part[rank - 1] for part in parts):
             raise _Untold(f"the lists have no place {rank}")
         return 100 * smoothed(shares)[rank - 1]
 
@@ -179,9 +181,9 @@ def _mil_first_place(run: _Run) -> Finding:
 
 def _recovers(run: _Run) -> Finding:
     multi, ce = run.entry(MULTI), run.entry(CE)
-    gaps = [100 * (1 - run.value(multi, name) / run.value(ce, name)) for name in ("recall@1", "ndcg@100")]
-    evidence = f"{multi.name} is {gaps[0]:.1f} % below {ce.name} at Recall@1 and {gaps[1]:.1f} % at NDCG@100."
-    return _plain(gaps[0] > gaps[1], evidence)
+    gaps = [100 * (run.value(multi, name) / (run.value(ce, name) or 1.0) - 1) for name in ("recall@1", "ndcg@100")]
+    evidence = f"{multi.name} against {ce.name}: {gaps[0]:+.1f} % at Recall@1, {gaps[1]:+.1f} % at NDCG@100."
+    return _plain(gaps[0] < gaps[1], evidence)
 
 
 def _encoders(run: _Run) -> Finding:
@@ -206,7 +208,7 @@ def _share(tail: str, high: str, low: str) -> Check:
 
     def check(run: _Run) -> Finding:
         more, less = run.share(high, tail), run.share(low, tail)
-        change = f" ({100 * (more / less - 1):+.0f} % against {run.entry(low).name})" if less else ""
+        change = f" ({100 * (more / less - 1):+.0f} %)" if less else ""
         said = f"{run.entry(high).name} {more:.1f} %, {run.entry(low).name} {less:.1f} % of the top 200{change}."
         return _plain(more > less, said)
 

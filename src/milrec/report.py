@@ -52,6 +52,7 @@ def _paper(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, An
               for verdict, said in ((HOLDS, "hold"), (FAILS, "do not hold"), (UNTOLD, "cannot be told"))]  # fmt: skip
     return {
         "reference": reference,
+        "papers_data": paper.data_set_of(results) is not None,
         "beside": [] if reference is None else report_tables.beside_paper(entries, reference, cuts),
         "told": told,
         "untold": untold,
@@ -68,6 +69,10 @@ def _figures(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, 
         "with_preferences": [entry for entry in entries if entry.preferences() is not None],
         "with_curves": [entry for entry in entries if (entry.runs[0].get("history") or {}).get("measures")],
         "missing_terms": report_figures.missing_term_lines(report_figures.used_pairs(entries)),
+        "far_below": [
+            f"{entry.name} (NDCG@100 {entry.mean('ndcg@100') or 0:.3f})"
+            for entry in report_figures.near_and_far(entries)[1]
+        ],
         "has_dials": any(entry.dialled() for entry in entries),
     }
 

@@ -63,7 +63,7 @@ def evolution_of(entries: Sequence[Entry], tail: str, name: str) -> str:
         if (places := _percent(entry, tail))
     ]
     title = f"Share of users with a {name} item at each place of the list"
-    return _places(curves, title, f"users with a {name} item", figures.SMALL)
+    return _places(curves, title, "users", figures.SMALL)
 
 
 def _percent(entry: Entry, tail: str) -> list[float]:
@@ -82,20 +82,28 @@ def _places(
 
 def trade(entries: Sequence[Entry]) -> str:
     """Accuracy against the long tail: a point for each model, a line over its dials where it has some."""
+    near, _ = near_and_far(entries)
     known = [
         (entry.name, entry.colour, long, accuracy)
-        for entry in entries
+        for entry in near
         if (long := entry.mean("long_share@200")) is not None and (accuracy := entry.mean("ndcg@100")) is not None
     ]
     if not known:
         return ""
-    curves = [_dialled(entry) for entry in entries if entry.dialled()]
+    curves = [_dialled(entry) for entry in near if entry.dialled()]
     longs = [*(point[2] for point in known), *(value for curve in curves for value in curve.xs)]
     accuracies = [*(point[3] for point in known), *(value for curve in curves for value in curve.ys)]
     x, y = figures.axis("long-tail share of the top 200", longs, percent=True), figures.axis("NDCG@100", accuracies)
-    frame = Frame(x, y, height=figures.HEIGHT + (60 if curves else 0))
-    behind = "".join(figures.line(curve, frame) + figures.dots(curve, frame) for curve in curves)
-    return figures.points(known, frame, "Accuracy against long-tail share", behind)
+    frame = Frame(x, y, height=figures.HEIGHT + (60 if len(known) > 6 else 0))
+    return figures.points(known, frame, "Accuracy against long-tail share", curves)
+
+
+def near_and_far(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """Models that can share a scale of accuracy, and those so far below the best that they would spoil it."""
+    accuracy = {entry.name: entry.mean("ndcg@100") or 0.0 for entry in entries}
+    floor = 0.7 * max(accuracy.values()) if len(entries) > 4 else 0.0
+    near = [entry for entry in entries if accuracy[entry.name] >= floor]
+    return near, [entry for entry in entries if accuracy[entry.name] < floor]
 
 
 def _dialled(entry: Entry) -> Series:
@@ -149,7 +157,7 @@ def used_pairs(entries: Sequence[Entry]) -> list[tuple[float, float]]:
 
 
 def missing_term_lines(used: Sequence[tuple[float, float]]) -> list[tuple[str, str, str]]:
-    """Name, colour and dash of each line of `missing_term`: the paper's pairs, then the run's that are not among them."""
+    """Name, colour and dash of the lines of `missing_term`: the paper's pairs, then others of the run."""
     lines = [
         (_said_pair(pair) + (" (in this run)" if pair in used else ""), f"ramp-{number}", "")
         for number, pair in enumerate(MIL_PAIRS)

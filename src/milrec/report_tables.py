@@ -51,7 +51,7 @@ class Cell:
 
     text: str
     below: str = ""
-    marked: bool = False
+    tone: str = ""  # good or bad: how the cell is marked
     tip: str = ""
 
 
@@ -70,7 +70,7 @@ class Table:
     note: str
     columns: Sequence[tuple[str, str]]
     rows: Sequence[Row]
-    mark: str = ""  # what a marked cell is, for the tool tip
+    mark: str = ""  # what a marked cell is, as a tool tip
 
 
 def measures(entries: Sequence[Entry]) -> Table:
@@ -89,11 +89,11 @@ def measures(entries: Sequence[Entry]) -> Table:
 
 
 def _best(column: Column, entries: Sequence[Entry]) -> float | None:
-    """The best value of a column that has a better end, as it is printed."""
-    values = [value for entry in entries if (value := entry.mean(column.measure)) is not None]
-    if not values or column.better == "none":
+    """The best value of a column as it is printed; None where no end is better or all are the same."""
+    values = {round(value, column.digits) for entry in entries if (value := entry.mean(column.measure)) is not None}
+    if column.better == "none" or (len(values) == 1 and len(entries) > 1):
         return None
-    return round(max(values) if column.better == "high" else min(values), column.digits)
+    return max(values) if column.better == "high" else min(values)
 
 
 def _measure(entry: Entry, column: Column, best: float | None) -> Cell:
@@ -105,7 +105,7 @@ def _measure(entry: Entry, column: Column, best: float | None) -> Cell:
         below = f"± {deviation:.{digits}f}"
     elif interval := entry.interval(column.measure):
         below = f"{interval[0]:.{digits}f}–{interval[1]:.{digits}f}"
-    return Cell(f"{value:.{digits}f}", below, marked=best is not None and round(value, digits) == best)
+    return Cell(f"{value:.{digits}f}", below, "good" if round(value, digits) == best else "")
 
 
 Figures = Mapping[str, tuple[float | None, float | None]]  # metric → mean and standard deviation over seeds
@@ -190,9 +190,9 @@ def _against(
     below = f"paper {theirs:.{digits}f}"
     if ours is None or not comparable:
         return Cell(text, below)
-    difference = round(ours - theirs, digits)
+    difference = round(ours - theirs, digits) + 0.0  # no -0
     agrees = abs(difference) <= source.room + 1e-9
-    return Cell(text, f"{below}, {difference:+.{digits}f}{' ✓' if agrees else ''}", agrees)
+    return Cell(text, f"{below}, {difference:+.{digits}f}{' ✓' if agrees else ''}", "good" if agrees else "")
 
 
 def _cuts(reference: paper.Reference, cuts: Sequence[int]) -> Table:
@@ -200,7 +200,7 @@ def _cuts(reference: paper.Reference, cuts: Sequence[int]) -> Table:
     for ours, theirs in zip(cuts, reference.data.cuts, strict=True):
         agrees = not reference.differs and abs(ours - theirs) <= paper.CUT_ROOM * theirs
         difference = "" if reference.differs else f", {ours - theirs:+d}{' ✓' if agrees else ''}"
-        cells.append(Cell(str(ours), f"paper {theirs}{difference}", agrees))
+        cells.append(Cell(str(ours), f"paper {theirs}{difference}", "good" if agrees else ""))
     title = f"Interval cuts ({paper.table_name('cuts', reference.dataset)}, {reference.data.title})"
     columns = [("short → medium", "items with the first third"), ("medium → long", "items with two thirds")]
     return Table(title, "", columns, [Row("items", "", cells)], f"within {100 * paper.CUT_ROOM:g} % of the paper")
@@ -220,7 +220,7 @@ def comparisons(results: Mapping[str, Any], entries: Sequence[Entry]) -> Table |
     return Table(
         f"{reference.name} against each other model",
         f"Mean over users of {reference.name} less the other, with its 95 % bootstrap interval; p after Holm for all "
-        "pairs of models. Marked: a difference that is no chance (p < .05).",
+        "pairs of models. Coloured: p < .05.",
         [(_NAMES.get(measure, measure), "") for measure in compared],
         rows,
         "significant",
@@ -231,10 +231,12 @@ def _paired(results: Mapping[str, Any], measure: str, first: str, second: str) -
     found = comparison(results, measure, first, second)
     if found is None:
         return Cell("–")
-    word = ("better" if found.difference > 0 else "worse") if found.told else "may be chance"
+    word, tone = ("better", "good") if found.difference > 0 else ("worse", "bad")
+    if not found.told:
+        word, tone = "may be chance", ""
     interval = f"{found.low:+.4f} to {found.high:+.4f}"
     tip = f"over {found.users:,} users"
-    return Cell(f"{found.difference:+.4f} {word}", f"{interval}, {said_p(found.p)}", found.told, tip)
+    return Cell(f"{found.difference:+.4f} {word}", f"{interval}, {said_p(found.p)}", tone, tip)
 
 
 def said_values(values: Mapping[str, Any]) -> str:
