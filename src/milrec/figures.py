@@ -6,7 +6,6 @@ light and a dark page.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from html import escape
 
 WIDTH, HEIGHT = 480, 300
 SMALL = (330, 220)  # one of several figures side by side
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 12, 46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 14, 12, 46
 
 
 @dataclass(frozen=True)
@@ -140,58 +139,44 @@ def scatter(series: Sequence[Series], frame: Frame, title: str, ring: tuple[floa
     return _framed(parts, frame, title)
 
 
-def points(
-    labelled: Sequence[tuple[str, str, float, float]], frame: Frame, title: str, curves: Sequence[Series] = ()
-) -> str:
-    """Points (name, colour, x, y), each with its name beside it, kept clear of other names, points and curves.
-
-    A point with a curve of its name has the name at the curve's end.
-    """
+def points(labelled: Sequence[tuple[str, str, float, float]], frame: Frame, title: str) -> str:
+    """Points (name, colour, x, y), each with its name beside it, kept clear of the other names and points."""
     places = [(frame.left(a), frame.top(b)) for _, _, a, b in labelled]
     taken = [(left - 7, top - 7, left + 7, top + 7) for left, top in places]
-    taken += [box for curve in curves for box in _boxes_along(curve, frame)]
-    parts = [line(curve, frame) + dots(curve, frame) for curve in curves]
-    ends = {curve.name: (frame.left(curve.xs[-1]), frame.top(curve.ys[-1])) for curve in curves}
+    parts: list[str] = []
     for (name, colour, a, b), (left, top) in zip(labelled, places, strict=True):
-        shown, near = _fitted(name), ends.get(name, (left, top))
-        box = _free_box(*near, 7.8 * len(shown), taken, frame)
+        shown = _fitted(name)
+        box = _free_box(left, top, 7.8 * len(shown), taken, frame)
         taken.append(box)
-        hair = _hair(near, box)
         parts.append(
-            f'{hair}<circle cx="{left:.1f}" cy="{top:.1f}" r="6" fill="var(--{colour})">'
-            f"<title>{escape(name)}: {_label(frame.x, a)}, {_label(frame.y, b)}</title></circle>"
-            f'<text class="halo" x="{(box[0] + box[2]) / 2:.1f}" y="{box[3] - 3:.1f}" text-anchor="middle" '
+            f"{_point(name, colour, a, b, frame)}"
+            f'<text x="{(box[0] + box[2]) / 2:.1f}" y="{box[3] - 3:.1f}" text-anchor="middle" '
             f'style="fill:var(--{colour})">{escape(shown)}</text>'
         )
     return _framed(parts, frame, title)
 
 
+def points_and_lines(
+    unlabelled: Sequence[tuple[str, str, float, float]], curves: Sequence[Series], frame: Frame, title: str
+) -> str:
+    """Points (name, colour, x, y) over marked lines; a legend says whose they are."""
+    parts = [line(curve, frame) + dots(curve, frame) for curve in curves]
+    return _framed([*parts, *(_point(*one, frame) for one in unlabelled)], frame, title)
+
+
+def _point(name: str, colour: str, a: float, b: float, frame: Frame) -> str:
+    return (
+        f'<circle cx="{frame.left(a):.1f}" cy="{frame.top(b):.1f}" r="6" fill="var(--{colour})">'
+        f"<title>{escape(name)}: {_label(frame.x, a)}, {_label(frame.y, b)}</title></circle>"
+    )
+
+
 Box = tuple[float, float, float, float]  # left, top, right, bottom
-
-
-def _hair(near: tuple[float, float], box: Box) -> str:
-    """A fine line to a name that is far off."""
-    left, top = min(max(near[0], box[0]), box[2]), min(max(near[1], box[1]), box[3])
-    if math.hypot(left - near[0], top - near[1]) <= 18:
-        return ""
-    return f'<path class="hair" d="M{near[0]:.1f},{near[1]:.1f}L{left:.1f},{top:.1f}"/>'
-
-
-def _boxes_along(curve: Series, frame: Frame) -> list[Box]:
-    """Small boxes that cover a line."""
-    ends = [(frame.left(a), frame.top(b)) for a, b in zip(curve.xs, curve.ys, strict=True)]
-    boxes = []
-    for (left, top), (right, bottom) in itertools.pairwise(ends):
-        steps = max(1, round(math.hypot(right - left, bottom - top) / 8))
-        for step in range(steps + 1):
-            x, y = left + (right - left) * step / steps, top + (bottom - top) * step / steps
-            boxes.append((x - 4, y - 4, x + 4, y + 4))
-    return boxes
 
 
 def _free_box(left: float, top: float, width: float, taken: Sequence[Box], frame: Frame) -> Box:
     """Where a name of this width may stand near a point: the first place, from near to far, that is free."""
-    for distance in range(0, 150, 6):
+    for distance in range(0, 90, 6):
         for sideways, down in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, 1), (-1, 1), (1, -1), (-1, -1)):
             middle = left + sideways * (width / 2 + 10 + (distance if not down else 0))
             height = top + down * (16 + distance)

@@ -61,18 +61,16 @@ def _paper(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, An
 
 
 def _figures(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
-    shown = report_figures.focus(entries)
+    near, far = report_figures.near_and_far(entries)
     return {
         "figures": {name: Markup(svg) for name, svg in report_figures.draw(results, entries).items()},
         "tails": [(tail, name, report_figures.DASHES[tail]) for tail, name in TAILS],
-        "focus": shown,
+        "focus": report_figures.focus(entries),
         "with_preferences": [entry for entry in entries if entry.preferences() is not None],
         "with_curves": [entry for entry in entries if (entry.runs[0].get("history") or {}).get("measures")],
         "missing_terms": report_figures.missing_term_lines(report_figures.used_pairs(entries)),
-        "far_below": [
-            f"{entry.name} (NDCG@100 {entry.mean('ndcg@100') or 0:.3f})"
-            for entry in report_figures.near_and_far(entries)[1]
-        ],
+        "in_trade": [] if report_figures.names_beside(entries) else near,
+        "far_below": [f"{entry.name} (NDCG@100 {entry.mean('ndcg@100') or 0:.3f})" for entry in far],
         "has_dials": any(entry.dialled() for entry in entries),
     }
 

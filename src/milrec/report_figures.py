@@ -94,8 +94,15 @@ def trade(entries: Sequence[Entry]) -> str:
     longs = [*(point[2] for point in known), *(value for curve in curves for value in curve.xs)]
     accuracies = [*(point[3] for point in known), *(value for curve in curves for value in curve.ys)]
     x, y = figures.axis("long-tail share of the top 200", longs, percent=True), figures.axis("NDCG@100", accuracies)
-    frame = Frame(x, y, height=figures.HEIGHT + (60 if len(known) > 6 else 0))
-    return figures.points(known, frame, "Accuracy against long-tail share", curves)
+    title = "Accuracy against long-tail share"
+    if names_beside(entries):
+        return figures.points(known, Frame(x, y), title)
+    return figures.points_and_lines(known, curves, Frame(x, y), title)
+
+
+def names_beside(entries: Sequence[Entry]) -> bool:
+    """Whether `trade` has room for the names of its points; otherwise it needs a legend."""
+    return len(entries) <= 6 and not any(entry.dialled() for entry in entries)
 
 
 def near_and_far(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
