@@ -65,11 +65,12 @@ class Entry:
 
     def dialled(self) -> list[dict[str, float]]:
         """Accuracy and long-tail share at each popularity dial; empty where none was asked for."""
+        measures = ("ndcg@100", "long_share@200")
         by_dial: dict[float, list[Mapping[str, Any]]] = {}
         for run in self.runs:
             for point in run.get("dialled") or ():
-                by_dial.setdefault(point["dial"], []).append(point)
-        measures = ("ndcg@100", "long_share@200")
+                if all(point.get(measure) is not None for measure in measures):
+                    by_dial.setdefault(point["dial"], []).append(point)
         return [
             {"dial": dial, **{measure: statistics.fmean(point[measure] for point in points) for measure in measures}}
             for dial, points in sorted(by_dial.items())
