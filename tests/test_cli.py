@@ -157,6 +157,12 @@ def test_excluded_items_are_not_listed(work):
             "known losses: mil, multinomial, pairwise, pointwise",
         ),
         (["fit", "split", "--out", "m", "--model", "gpt"], "unknown model 'gpt'; known models:"),
+        (["fit", "split", "--out", "m", "--model", "ease", "--loss", "mil"], "model 'ease' has no loss"),
+        (["fit", "split", "--out", "m", "--model", "slim", "--set", "l3=1"], "known settings: l1, l2"),
+        (["fit", "split", "--out", "m", "--model", "wmf", "--set", "confidence=0"], "setting 'confidence' is '0'"),
+        (["recommend", "model", "--user", "u001", "--dial", "nan"], "a dial is a finite number"),
+        (["recommend", "model", "--all", "--out", "lists.csv", "--dial", "inf"], "a dial is a finite number"),
+        (["evaluate", "model", "split", "--dial", "inf"], "a dial is a finite number"),
         (["fit", "split", "--out", "m", "--set", "epoch=3"], "unknown setting 'epoch'"),
         (["fit", "split", "--out", "m", "--set", "epochs"], "write KEY=VALUE"),
         (["fit", "split", "--out", "m", "--set", "epochs=many"], "setting 'epochs' is 'many'"),
@@ -348,3 +354,30 @@ def test_a_full_disk_loses_nothing(tmp_path):
 def test_show_tells_what_each_folder_holds(work):
     for name, word in (("data", "data folder"), ("split", "protocol"), ("model", "missing_weight")):
         assert word in succeeds("show", name, cwd=work).stdout
+
+
+def test_models_without_a_loss_are_fitted_judged_and_listed_like_any_other(work):
+    for model, values in (("ease", ["regularization=200"]), ("slim", ["l1=2", "l2=20"]), ("wmf", ["n_factors=8"])):
+        settings = [part for value in values for part in ("--set", value)]
+        assert "Fitted in" in succeeds("fit", "split", "--out", model, "--model", model, *settings, cwd=work).stdout
+        succeeds("evaluate", model, "split", "--json", f"{model}.json", cwd=work)
+        assert json.loads((work / f"{model}.json").read_text())["ndcg@100"] > 0
+        assert values[0] in succeeds("show", model, cwd=work).stdout
+        item = succeeds("recommend", model, "--user", "u001", "-n", 1, cwd=work).stdout.splitlines()[1].split("\t")[2]
+        succeeds("similar", model, item, cwd=work)
+        assert model in succeeds("models", cwd=work).stdout
+
+
+def test_the_dial_turns_lists_towards_rare_items(work):
+    def popularity(*dial):
+        rows = succeeds("recommend", "model", "--user", "u001", "-n", 30, *dial, cwd=work).stdout.splitlines()
+        return [int(row.split("\t")[rows[0].split("\t").index("popularity")]) for row in rows[1:]]
+
+    rare, popular = popularity("--dial", 1e6), popularity("--dial", -1e6)
+    assert rare == sorted(rare) and popular == sorted(popular, reverse=True) and rare[0] < popular[0]
+    assert popularity("--dial", 0) == popularity()
+    succeeds("evaluate", "model", "split", "--json", "plain.json", cwd=work)
+    done = succeeds("evaluate", "model", "split", "--dial", 2, "--json", "turned.json", cwd=work)
+    assert "model on test, dial 2" in done.stdout
+    plain, turned = (json.loads((work / f"{name}.json").read_text()) for name in ("plain", "turned"))
+    assert turned["dial"] == 2 and turned["mean_popularity@20"] < plain["mean_popularity@20"]

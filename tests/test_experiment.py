@@ -1,5 +1,6 @@
 """Recipes: what they may say, and runs that go on where they were."""
 
+import fcntl
 import json
 import os
 import signal
@@ -8,10 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import optuna
 import pytest
 
 from milrec.errors import FolderError, SettingsError
-from milrec.experiment import Recipe, demo_recipe, read_recipe, run
+from milrec.experiment import run
+from milrec.recipes import Recipe, demo_recipe, read_recipe
 
 RECIPE = """
 title = "two models"
@@ -39,14 +43,11 @@ class Quiet:
     def stage(self, text):
         self.stages.append(text)
 
-    def fitting(self, name, progress):
+    def progress(self, job, values):
         pass
 
-    def evaluating(self, name, done, total):
-        pass
-
-    def finished(self, name, evaluation):
-        self.done.append(name)
+    def ended(self, job, result):
+        self.done.append((job.title, result["state"]))
 
 
 def written(tmp_path: Path, text: str = RECIPE) -> Path:
@@ -72,35 +73,174 @@ def test_a_run_fits_every_model_with_every_seed(tmp_path):
     results = run(read_recipe(written(tmp_path)), tmp_path / "run", watcher)
     assert [(model["name"], model["seed"]) for model in results["models"]] == [
         ("Popularity", 0),
-        ("Popularity", 1),
         ("MIL", 0),
         ("MIL", 1),
-    ]
-    assert watcher.done == ["Popularity", "Popularity", "MIL", "MIL"]
+    ], "popularity does not depend on the seed"
+    assert sorted(watcher.done) == [("MIL, seed 0", "done"), ("MIL, seed 1", "done"), ("Popularity, seed 0", "done")]
+    compared = results["comparisons"]["ndcg@100"]
+    assert [(one["first"], one["second"]) for one in compared] == [("Popularity", "MIL")]
+    means = {model["name"]: [] for model in results["models"]}
+    for model in results["models"]:
+        means[model["name"]].append(model["evaluation"]["ndcg@100"])
+    expected = np.mean(means["Popularity"]) - np.mean(means["MIL"])
+    assert compared[0]["difference"] == pytest.approx(expected, abs=1e-6)
+    assert results["failures"] == [] and results["searches"] == []
     assert results == json.loads((tmp_path / "run" / "results.json").read_text())
 
 
 def test_a_second_run_in_the_same_folder_fits_nothing_again(tmp_path):
     recipe = read_recipe(written(tmp_path))
     first = run(recipe, tmp_path / "run", Quiet())
-    watcher = Quiet()
-    assert timeless(run(recipe, tmp_path / "run", watcher)) == timeless(first)
-    assert watcher.done == []
+    written_at = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("result.json")}
+    assert len(written_at) == 3
+    assert timeless(run(recipe, tmp_path / "run", Quiet())) == timeless(first)
+    assert written_at == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("result.json")}
+
+
+SEARCHED = (
+    RECIPE
+    + """
+[[models]]
+name = "Searched"
+loss = "mil"
+settings = { epochs = 4, validate_every = 2, n_factors = 8, checkpoint_seconds = 0, patience = 0 }
+[models.search]
+weight_decay = { low = 1e-6, high = 1e-2, log = true }
+"missing_weight, missing_exponent" = [[1e3, 4], [1e6, 10]]
+[search]
+trials = 6
+round = 3
+"""
+)
+
+
+def killed_when(command: list[str], moment: Path) -> None:
+    """Start a run and kill it, its jobs left to themselves, as soon as a file is there."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not moment.exists():
+        time.sleep(0.005)
+    if process.poll() is None:
+        os.kill(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def test_a_run_killed_twice_gives_the_results_of_an_unbroken_one(tmp_path):
-    recipe = written(tmp_path)
-    command = [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(tmp_path / "killed")]
-    for waited_for in ("checkpoints/mil-seed0.safetensors", "evaluations/mil-seed0.json"):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and not (tmp_path / "killed" / waited_for).exists():
-            time.sleep(0.005)
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    killed = json.loads((tmp_path / "killed" / "results.json").read_text())
-    assert timeless(killed) == timeless(run(read_recipe(recipe), tmp_path / "whole", Quiet()))
+    recipe, out = written(tmp_path, SEARCHED), tmp_path / "killed"
+    command = [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(out)]
+    for moment in ("jobs/mil-seed0/checkpoint.safetensors", "tuning/searched.journal"):
+        killed_when(command, out / moment)
+    ended = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert ended.returncode == 0, ended.stderr
+    killed = json.loads((out / "results.json").read_text())
+    whole = run(read_recipe(recipe), tmp_path / "whole", Quiet(), at_once=1)
+    assert timeless(killed) == timeless(whole)
+    (search,) = whole["searches"]
+    assert [trial["number"] for trial in search["trials"]] == list(range(6))
+    best = max((trial for trial in search["trials"] if trial["state"] == "done"), key=lambda trial: trial["value"])
+    assert search["tuned"] == best["values"] == whole["models"][-1]["tuned"]
+    assert whole["models"][-1]["settings"]["training"]["weight_decay"] == best["values"]["weight_decay"]
+
+
+def test_the_study_opens_in_optuna(tmp_path):
+    run(read_recipe(written(tmp_path, SEARCHED), models=["Searched"]), tmp_path / "run", Quiet())
+    journal = optuna.storages.journal.JournalFileBackend(str(tmp_path / "run/tuning/searched.journal"))
+    study = optuna.load_study(study_name="searched", storage=optuna.storages.JournalStorage(journal))
+    assert len(study.trials) == 6
+    trials = json.loads((tmp_path / "run/results.json").read_text())["searches"][0]["trials"]
+    for kept, shown in zip(study.trials, trials, strict=True):
+        assert kept.params["weight_decay"] == shown["values"]["weight_decay"]
+        assert kept.value == shown["value"] or kept.state.name == "PRUNED"
+
+
+def test_a_small_grid_is_tried_whole(tmp_path):
+    text = SEARCHED.replace("{ low = 1e-6, high = 1e-2, log = true }", "[1e-6, 1e-4]")
+    results = run(read_recipe(written(tmp_path, text), models=["Searched"]), tmp_path / "run", Quiet())
+    values = [trial["values"] for trial in results["searches"][0]["trials"]]
+    assert values == [
+        {"weight_decay": decay, "missing_weight": weight, "missing_exponent": exponent}
+        for decay in (1e-6, 1e-4)
+        for weight, exponent in ((1e3, 4), (1e6, 10))
+    ]
+
+
+def test_tuned_values_of_a_run_take_the_place_of_a_search(tmp_path):
+    recipe = written(tmp_path, SEARCHED)
+    results = run(read_recipe(recipe, models=["Searched"]), tmp_path / "run", Quiet())
+    again = read_recipe(recipe, models=["Searched"], tuned=tmp_path / "run")
+    assert again.models[0].search == {}
+    tuned = results["searches"][0]["tuned"]
+    assert {key: again.models[0].settings[key] for key in tuned} == tuned
+    with pytest.raises(FolderError, match=r"results\.json"):
+        read_recipe(recipe, tuned=tmp_path)
+
+
+def test_a_job_that_fails_does_not_lose_the_others(tmp_path):
+    text = (
+        RECIPE
+        + """
+[[models]]
+name = "Diverges"
+loss = "mil"
+settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
+"""
+    )
+    results = run(read_recipe(written(tmp_path, text)), tmp_path / "run", Quiet())
+    assert [model["name"] for model in results["models"]] == ["Popularity", "MIL", "MIL"]
+    assert [failure["name"] for failure in results["failures"]] == ["Diverges, seed 0", "Diverges, seed 1"]
+    assert all("lower learning_rate" in failure["error"] for failure in results["failures"])
+    command = [sys.executable, "-m", "milrec", "experiment", str(tmp_path / "recipe.toml"), "--out", "run"]
+    ended = subprocess.run(command, capture_output=True, check=False, text=True, cwd=tmp_path)
+    assert ended.returncode == 1 and "Diverges, seed 0" in ended.stderr
+    assert (tmp_path / "run/report.html").exists()
+
+
+def test_a_process_that_dies_is_told_of_and_tried_again(tmp_path, monkeypatch):
+    recipe = read_recipe(written(tmp_path), models=["Popularity"])
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")  # no Python starts so
+    results = run(recipe, tmp_path / "run", Quiet())
+    assert results["models"] == [] and "ended with code" in results["failures"][0]["error"]
+    monkeypatch.delenv("PYTHONHOME")
+    assert run(recipe, tmp_path / "run", Quiet())["failures"] == []
+
+
+def test_jobs_end_with_the_run_that_started_them(tmp_path):
+    text = RECIPE.replace("epochs = 4", "epochs = 100000, patience = 0")
+    recipe, out = written(tmp_path, text), tmp_path / "run"
+    killed_when(
+        [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(out)],
+        out / "jobs/mil-seed0/checkpoint.safetensors",
+    )
+    for _ in range(100):
+        alive = subprocess.run(["pgrep", "-f", f"milrec.jobs {out}"], capture_output=True, check=False).stdout
+        if not alive:
+            return
+        time.sleep(0.1)
+    raise AssertionError("a job outlives its run")
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    recipe = read_recipe(written(tmp_path), models=["Popularity"])
+    run(recipe, tmp_path / "run", Quiet())
+    with (tmp_path / "run/.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(FolderError, match="another process is running"):
+            run(recipe, tmp_path / "run", Quiet())
+
+
+def test_an_interrupt_leaves_checkpoints_and_ends_with_130(tmp_path):
+    text = RECIPE.replace("epochs = 4", "epochs = 100000, patience = 0").replace(
+        "checkpoint_seconds = 0", "checkpoint_seconds = 1000"
+    )
+    recipe, out = written(tmp_path, text), tmp_path / "run"
+    command = [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(out), "--only", "MIL"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    log = out / "jobs/mil-seed0/log.txt"
+    while process.poll() is None and not (log.exists() and "step" in log.read_text()):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error.decode()
+    assert (out / "jobs/mil-seed0/checkpoint.safetensors").exists()
 
 
 def test_a_folder_with_a_run_of_another_recipe_is_refused(tmp_path):
@@ -127,6 +267,11 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
         ("[data.simulate]", "[data]", "unknown setting 'data.users'"),
         ('name = "MIL"', 'name = "popularity"', "same name"),
         ("seeds = [0, 1]", "seeds = []", "seeds"),
+        ("seeds = [0, 1]", "seeds = [1, 1]", "a seed is given twice"),
+        ('loss = "mil"', 'loss = "mil"\nsearch = { epoch = [3] }', "model 'MIL'.*unknown setting 'epoch'"),
+        ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [] }', "nothing to try for 'epochs'"),
+        ('loss = "mil"', 'loss = "mil"\nsearch = { "epochs, n_factors" = [[3]] }', "has not as many values"),
+        ('loss = "mil"', 'loss = "mil"\nsearch = { weight_decay = { low = 1, high = 0 } }', "low < high"),
         ("title =", "title", "not readable TOML"),
     ],
 )

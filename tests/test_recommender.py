@@ -367,3 +367,52 @@ def test_a_part_that_is_not_known_is_refused(small_catalogue):
 def test_a_fit_without_a_split_says_how_to_make_one(small_catalogue):
     with pytest.raises(DataError, match="split_interactions"):
         milrec.fit(small_catalogue)
+
+
+def test_a_dial_of_0_changes_nothing(recommender, split):
+    users, items = recommender.user_ids[:20], recommender.item_ids[:4]
+    assert recommender.recommend(users, dial=0.0).equals(recommender.recommend(users))
+    assert recommender.recommend_new(items, dial=0).equals(recommender.recommend_new(items))
+    assert recommender.evaluate(split, dial=0.0).as_json() == recommender.evaluate(split).as_json()
+
+
+def test_a_dial_takes_its_part_off_every_score(recommender):
+    user, dial = recommender.user_ids[3], 0.4
+    plain, turned = (recommender.recommend([user], n=1000, dial=one).to_pylist() for one in (0.0, dial))
+    expected = {row["item"]: row["score"] - dial * np.log(row["popularity"]) for row in plain}
+    assert [row["score"] for row in turned] == pytest.approx([expected[row["item"]] for row in turned], abs=1e-4)
+    assert [row["score"] for row in turned] == sorted((row["score"] for row in turned), reverse=True)
+    assert {row["item"] for row in turned} == set(expected)
+
+
+def test_a_large_dial_lists_the_rarest_items_and_one_far_below_0_the_most_popular(recommender):
+    user, new = recommender.user_ids[3], recommender.item_ids[:4]
+    for table in (
+        recommender.recommend([user], n=50, dial=1e6),
+        pa.Table.from_batches(recommender.recommend_all(n=50, dial=1e6)).slice(0, 50),
+        recommender.recommend_new(new, n=50, dial=1e6),
+    ):
+        popularity = table["popularity"].to_pylist()
+        assert popularity == sorted(popularity)
+    popularity = recommender.recommend([user], n=50, dial=-1e6)["popularity"].to_pylist()
+    assert popularity == sorted(popularity, reverse=True)
+
+
+def test_a_dial_moves_what_is_judged_but_not_the_predicted_preferences(dae, split):
+    plain, turned = dae.evaluate(split), dae.evaluate(split, dial=1.0)
+    assert turned.measures["mean_popularity@20"] < plain.measures["mean_popularity@20"]
+    assert turned.measures["novelty_ndcg@100"] != plain.measures["novelty_ndcg@100"]
+    assert turned.preference_distribution == plain.preference_distribution
+    assert turned.as_json()["dial"] == 1.0 and "dial" not in plain.as_json()
+
+
+@pytest.mark.parametrize("dial", [float("nan"), float("inf"), "much"])
+def test_a_dial_that_is_no_finite_number_is_refused(dae, split, dial):
+    for refused in (
+        lambda: dae.recommend(dae.user_ids[:1], dial=dial),
+        lambda: list(dae.recommend_all(dial=dial)),
+        lambda: dae.recommend_new(dae.item_ids[:1], dial=dial),
+        lambda: dae.evaluate(split, dial=dial),
+    ):
+        with pytest.raises(SettingsError, match="a dial is a finite number"):
+            refused()

@@ -13,9 +13,10 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.sparse import csr_array
 
 from milrec import scoring
+from milrec.errors import SettingsError
 from milrec.models import build_model, initialise
 from milrec.presets import settings_for
-from milrec.scoring import ROWS, leave_out, lists_for, logits_of, top_items
+from milrec.scoring import ROWS, dial_shift, leave_out, lists_for, logits_of, top_items
 from milrec.splitting import Audience
 
 N_USERS, N_ITEMS = 150, 37
@@ -124,14 +125,14 @@ def an_audience(known: bool) -> Audience:
     return Audience(adopted, rejected, adopted, np.arange(N_USERS) if known else None)
 
 
-def scored(model, settings, audience, n=10, allowed=None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def scored(model, settings, audience, n=10, allowed=None, shift=None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Everybody's logits, as they are shown to whoever looks on while lists are made; listed items; their scores."""
     logits = np.full((audience.n_users, N_ITEMS), np.nan, dtype=np.float32)
 
     def look(block, shown):
         logits[block] = shown
 
-    parts = list(lists_for(model, settings, audience, 9, n, allowed, look))
+    parts = list(lists_for(model, settings, audience, 9, n, allowed, look, shift))
     return logits, np.concatenate([part.items for part in parts]), np.concatenate([part.scores for part in parts])
 
 
@@ -139,9 +140,12 @@ def a_model(settings):
     model = build_model(settings.model, N_USERS, N_ITEMS)
     if settings.loss is not None:
         initialise(model, 0)
-    else:
+    elif settings.model.model == "popularity":
         with torch.no_grad():
             model.decoder_bias.copy_(torch.arange(N_ITEMS) % 5)
+    else:
+        for value in model.parameters():
+            value.copy_(torch.randn(value.shape, generator=torch.Generator().manual_seed(0)))
     return model
 
 
@@ -154,12 +158,16 @@ SCORED = [
     ("mf", "mil", {}, False),
     ("mf", "pairwise", {}, False),
     ("popularity", None, {}, True),
+    ("ease", None, {}, True),
+    ("slim", None, {}, False),
+    ("wmf", None, {"n_factors": 13}, True),
+    ("wmf", None, {"n_factors": 13}, False),
 ]
 
 
 @pytest.mark.parametrize(("model", "loss", "values", "known"), SCORED)
 def test_lists_do_not_depend_on_how_many_users_are_scored_together(model, loss, values, known):
-    settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else {})
+    settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else values)
     model, audience = a_model(settings), an_audience(known)
     together, items, scores = scored(model, settings, audience)
     assert together.shape == (N_USERS, N_ITEMS)
@@ -174,7 +182,7 @@ def test_lists_do_not_depend_on_how_many_users_are_scored_together(model, loss, 
 
 @pytest.mark.parametrize(("model", "loss", "values", "known"), SCORED)
 def test_lists_are_the_best_of_what_is_left(model, loss, values, known):
-    settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else {})
+    settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else values)
     model, audience = a_model(settings), an_audience(known)
     allowed = np.arange(N_ITEMS) % 3 > 0
     logits, items, scores = scored(model, settings, audience, 20, allowed)
@@ -244,3 +252,44 @@ def test_lists_that_are_not_read_to_the_end_leave_nothing_behind(monkeypatch):
     with ThreadPoolExecutor(1) as thread:  # the mode is a thread's own: what is left behind ends with it
         assert thread.submit(left_behind).result() == (False, True, 1)
     assert not [one.name for one in threading.enumerate() if one.name.startswith("milrec")]
+
+
+def test_the_dial_by_hand():
+    shift = dial_shift(0.5, np.array([1, 10, 1000]))
+    assert shift.dtype == np.float32 and shift == pytest.approx([0, -0.5 * np.log(10), -0.5 * np.log(1000)])
+    assert dial_shift(-2, np.array([1, 10])) == pytest.approx([0, 2 * np.log(10)])
+    assert dial_shift(0, np.array([1, 10])) is None and dial_shift(-0.0, np.array([1, 10])) is None
+    assert dial_shift(1, np.array([0, 1])).tolist() == [0, 0]  # nobody's item, in data that is no split's
+
+
+@pytest.mark.parametrize("dial", [np.nan, np.inf, -np.inf, "much", None])
+def test_a_dial_is_a_finite_number(dial):
+    with pytest.raises(SettingsError, match="a dial is a finite number, not "):
+        dial_shift(dial, np.array([1, 2]))
+
+
+@pytest.mark.parametrize(("model", "loss", "values", "known"), SCORED)
+@pytest.mark.parametrize("dial", [0.7, -3.0, 1e300, -1e300])
+def test_a_dial_ranks_by_the_logit_less_its_part_and_shows_the_models_own_logits(model, loss, values, known, dial):
+    settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else values)
+    model, audience = a_model(settings), an_audience(known)
+    shift = dial_shift(dial, np.random.default_rng(2).integers(1, 500, N_ITEMS))
+    plain, _, _ = scored(model, settings, audience)
+    shown, items, scores = scored(model, settings, audience, N_ITEMS, shift=shift)
+    assert np.array_equal(shown, plain)
+    turned = plain + shift
+    leave_out(turned, audience, slice(0, N_USERS))
+    assert np.array_equal(items, plainly_sorted(turned, N_ITEMS))
+    assert np.isfinite(scores[items >= 0]).all()
+    assert np.array_equal(scores[items >= 0], np.take_along_axis(turned, np.maximum(items, 0), axis=1)[items >= 0])
+
+
+@pytest.mark.parametrize(("dial", "order"), [(1e6, [3, 1, 0, 2]), (1e300, [3, 1, 0, 2]), (-1e300, [2, 0, 1, 3])])
+def test_a_large_dial_orders_by_rarity_and_one_far_below_0_by_popularity(dial, order):
+    settings = settings_for("popularity")
+    model = build_model(settings.model, 1, 4)
+    model.decoder_bias.copy_(torch.tensor([5.0, 3.0, 900.0, 1.0]))
+    shift = dial_shift(dial, np.array([5, 3, 900, 1]))
+    audience = Audience(nothing(), nothing(), nothing(), np.arange(1))
+    (lists,) = lists_for(model, settings, audience, 1, 4, shift=shift)
+    assert lists.items.tolist() == [order]

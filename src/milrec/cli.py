@@ -49,6 +49,9 @@ class PartName(StrEnum):
     test = "test"
 
 
+Dial = Annotated[
+    float, typer.Option(help="Rank by score - DIAL × ln(popularity): above 0 lists rarer items, below 0 popular ones.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
 
 
@@ -84,8 +87,9 @@ def download(
     out: Annotated[Path, typer.Option(help="Folder for the archive.")] = Path(),
 ) -> None:
     """Fetch a public data set (terms first); a broken download goes on where it stopped."""
+    from milrec.bars import bytes_bar
     from milrec.downloads import fetch, known_download
-    from milrec.show import bytes_bar, say
+    from milrec.show import say
 
     wanted = known_download(name)
     say(wanted.terms)
@@ -194,7 +198,7 @@ def fit(
     split: Annotated[Path, typer.Argument(help="Split folder.")],
     out: Annotated[Path, typer.Option(help="Model folder to write.")],
     model: Annotated[
-        str | None, typer.Option(help="dae, mf, popularity, or a row of the paper: see milrec models.")
+        str | None, typer.Option(help="dae, mf, ease, slim, wmf, popularity, or a row of the paper: see milrec models.")
     ] = None,
     loss: Annotated[str | None, typer.Option(help="mil, multinomial, pairwise, pointwise or square.")] = None,
     set: Annotated[
@@ -223,6 +227,7 @@ def evaluate(
     split: Annotated[Path, typer.Argument(help="The split folder that the model was fitted on.")],
     on: Annotated[PartName, typer.Option(help="Which part to judge on.")] = PartName.test,
     json: Annotated[Path | None, typer.Option(help="Write all measures to this file.")] = None,
+    dial: Dial = 0.0,
 ) -> None:
     """Judge a model's lists: accuracy, novelty, and how they spread over the popularity tail."""
     from milrec.folders import check_place, open_folder, write_json
@@ -231,16 +236,17 @@ def evaluate(
         check_place(json)
     open_folder(model, "model")
     open_folder(split, "split")
+    from milrec.bars import progress_bar
     from milrec.recommender import Recommender
-    from milrec.show import evaluation_table, progress_bar
+    from milrec.show import evaluation_table
     from milrec.splitting import Split
 
     recommender, divided = Recommender.load(model), Split.load(split)
     with progress_bar("Evaluating", "users") as report:
-        found = recommender.evaluate(divided, on.value, report)
+        found = recommender.evaluate(divided, on.value, report, dial)
     if json is not None:
         write_json(json, found.as_json())
-    evaluation_table(f"{model} on {on.value}", found)
+    evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
 
 
 @app.command()
@@ -265,11 +271,12 @@ def recommend(
     known: Annotated[
         Path | None, typer.Option(help="Data folder: never list what users have or rejected there.")
     ] = None,
+    dial: Dial = 0.0,
     out: Annotated[Path | None, typer.Option(help="Write to a .parquet, .csv, .tsv or .jsonl file instead.")] = None,
 ) -> None:
     """Make lists: for known users, for a new user from adopted items alone, or for everybody as one table.
 
-    Each row: rank, item, title, score (the logit, higher is better), popularity (adopters) and tail interval. Training
+    Each row: rank, item, title, score (the logit, less the dial's part; higher is better), popularity (adopters) and tail interval. Training
     and validation items are left out, so that lists can be judged on the test part; for lists that go live, give the
     whole data set with --known, and nothing that a user has or has rejected is listed.
     """
@@ -293,8 +300,9 @@ def recommend(
         check_list_file(out)
     open_folder(model, "model")
     everything = None if known is None else open_folder(known, "data")
+    from milrec.bars import progress_bar
     from milrec.recommender import Recommender
-    from milrec.show import note, progress_bar, say, table_of_lists
+    from milrec.show import note, say, table_of_lists
 
     recommender = Recommender.load(model)
     if everything is not None:
@@ -306,14 +314,14 @@ def recommend(
         assert out is not None
         total = recommender.fitted.train.n_users
         with progress_bar("Listing", "users") as report:
-            batches = recommender.recommend_all(n, allowed, excluded)
+            batches = recommender.recommend_all(n, allowed, excluded, dial)
             rows = write_batches(out, batches, lambda done: report(min(done, total), total))
         say(f"{rows:,} rows for {total:,} users → {out}")
         return
     if adopted is not None:
-        lists = recommender.recommend_new(_ids_of(adopted), _ids_of(rejected or ""), n, allowed, excluded)
+        lists = recommender.recommend_new(_ids_of(adopted), _ids_of(rejected or ""), n, allowed, excluded, dial)
     else:
-        lists = recommender.recommend(users, n, allowed, excluded)
+        lists = recommender.recommend(users, n, allowed, excluded, dial)
     if out is not None:
         rows = write_batches(out, iter(lists.to_batches()), schema=lists.schema)
         say(f"{rows:,} rows → {out}")
@@ -403,8 +411,9 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
 
 def _run(recipe: Recipe, out: Path, at_once: int | None = None) -> Path:
     """Carry a recipe out, show its table and write its report; jobs that failed are named at the end."""
+    from milrec.bars import RunDisplay
     from milrec.experiment import run
-    from milrec.show import RunDisplay, measures_table
+    from milrec.show import measures_table
 
     n_jobs = sum(recipe.n_trials(entry) + len(entry.seeds(recipe.seeds)) for entry in recipe.models)
     with RunDisplay(n_jobs) as display:

@@ -1,7 +1,7 @@
 """Paired comparisons of models: the same users, judged by two models, and the mean of their differences.
 
-With several seeds a user's value is its mean over them. The interval is a bootstrap over users; p is of a paired t-test,
-corrected for the number of comparisons after Holm.
+With several seeds a user's value is its mean over them. The interval is a bootstrap over users; p is of a paired
+t-test, corrected for the number of comparisons after Holm.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Values = npt.NDArray[np.float64]
 def compare(per_user: Mapping[str, Values]) -> list[dict[str, Any]]:
     """Every model against every other, in the order given: first less second."""
     pairs = list(itertools.combinations(per_user, 2))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for first, second in pairs:
         difference = per_user[first] - per_user[second]
         difference = difference[~np.isnan(difference)]

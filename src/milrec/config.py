@@ -55,7 +55,42 @@ class PopularitySettings(Settings):
     model: Literal["popularity"] = "popularity"
 
 
-ModelSettings = AutoencoderSettings | FactorizationSettings | PopularitySettings
+class EaseSettings(Settings):
+    """EASE: each item's column from all other items by ridge regression, in closed form (Steck 2019)."""
+
+    model: Literal["ease"] = "ease"
+    regularization: float = Field(500, gt=0, description="λ of the ridge regression")
+
+
+class SlimSettings(Settings):
+    """SLIM: each item's column from other items, sparse and not negative (Ning and Karypis 2011)."""
+
+    model: Literal["slim"] = "slim"
+    l1: float = Field(1.0, ge=0, description="weight of ‖w‖₁: more makes fewer weights")
+    l2: float = Field(50.0, gt=0, description="weight of ½‖w‖²: more makes smaller weights")
+
+
+class WmfSettings(Settings):
+    """Weighted matrix factorization by alternating least squares (Hu, Koren and Volinsky 2008)."""
+
+    model: Literal["wmf"] = "wmf"
+    n_factors: int = Field(200, ge=1, description="the number of factors")
+    iterations: int = Field(15, ge=1, description="times that users and then items are solved")
+    regularization: float = Field(0.01, gt=0, description="λ of both factors")
+    confidence: float = Field(1.0, gt=0, description="weight of an adopted pair; a missing one weighs 1")
+
+
+ModelSettings = (
+    AutoencoderSettings | FactorizationSettings | EaseSettings | SlimSettings | WmfSettings | PopularitySettings
+)
+MODELS: dict[str, type[ModelSettings]] = {
+    "dae": AutoencoderSettings,
+    "mf": FactorizationSettings,
+    "ease": EaseSettings,
+    "slim": SlimSettings,
+    "wmf": WmfSettings,
+    "popularity": PopularitySettings,
+}
 
 
 class TargetSettings(Settings):
@@ -67,6 +102,9 @@ class TargetSettings(Settings):
         "or all with weight 1; auto: expectation up to 50,000 items, shared beyond",
     )
     target_factor: float = Field(50, gt=0, description="missing items drawn per user = factor × median adopted")
+    rejected_as: Literal["rejected", "missing"] = Field(
+        "rejected", description="what the loss takes rejected entries for: what they are, or missing like any other"
+    )
 
 
 class TrainingSettings(Settings):

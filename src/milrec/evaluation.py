@@ -20,10 +20,10 @@ from milrec.compiled_lists import counts_below, found_in_lists
 from milrec.config import LIST_LENGTH
 from milrec.errors import DataError
 from milrec.interactions import Interactions, Truth
-from milrec.models import Model, Popularity
+from milrec.models import DenoisingAutoencoder, MatrixFactorization, Model, WeightedFactorization
 from milrec.presets import FitSettings
 from milrec.sampling import n_missing_drawn
-from milrec.scoring import ROWS, Lists, leave_out, lists_for
+from milrec.scoring import ROWS, Lists, dial_shift, leave_out, lists_for
 from milrec.splitting import Audience, HeldOut
 
 CUTOFFS = {"recall": (1, 5, 10, 20, 50, 100), "ndcg": (10, 20, 100), "novelty_ndcg": (20, 100)}
@@ -44,11 +44,13 @@ class Evaluation:
     rank_evolution: dict[str, list[float]]  # share of users with an item of the interval at each place
     preference_distribution: list[float] | None  # percent per threshold interval; None for a model without preferences
     per_user: dict[str, npt.NDArray[np.float64]] = field(repr=False)
+    dial: float = 0.0  # with which the lists were re-ranked
 
     def as_json(self) -> dict[str, Any]:
         """Flat, with plain numbers; undefined is null."""
         return {
             **{name: _number(value) for name, value in self.measures.items()},
+            **({"dial": self.dial} if self.dial else {}),
             "n_users": self.n_users,
             "dropped_targets": self.dropped_targets,
             f"top_{LIST_LENGTH}_share": self.top_shares,
@@ -66,8 +68,12 @@ def evaluate(
     train: Interactions,
     held_out: HeldOut,
     report: Callable[[int, int], None] | None = None,
+    dial: float = 0.0,
 ) -> Evaluation:
-    """Judge a model on a held-out part; `report` is told how many users are done, of how many."""
+    """Judge a model on a held-out part; `report` is told how many users are done, of how many.
+
+    The lists are re-ranked by `dial`; the preference distribution is the model's own.
+    """
     users = np.flatnonzero(np.diff(held_out.targets.indptr))
     if len(users) == 0:
         raise DataError("there is no user with items to be found; the data is too small for this split")
@@ -77,14 +83,15 @@ def evaluate(
     tally = _Tally(popularity, _decoder(model, settings))
     truth = train.truth if audience.rows is not None else None
     look = tally.add_preferences if tally.decoder is not None else None
-    for lists in lists_for(model, settings, audience, _n_drawn(settings, train), LIST_LENGTH, look=look):
+    n_drawn, shift = _n_drawn(settings, train), dial_shift(dial, popularity)
+    for lists in lists_for(model, settings, audience, n_drawn, LIST_LENGTH, look=look, shift=shift):
         tally.add_lists(lists.items, _hits(lists, targets))
         tally.add_rejected(lists, rejected_targets)
         if truth is not None:
             tally.add_truth(lists, truth, audience)
         if report is not None:
             report(lists.users.stop, len(users))
-    return tally.result(len(users), held_out.dropped_targets)
+    return replace(tally.result(len(users), held_out.dropped_targets), dial=float(dial))
 
 
 def validation_measure(
@@ -216,9 +223,13 @@ def _n_drawn(settings: FitSettings, train: Interactions) -> int:
 
 
 def _decoder(model: Model, settings: FitSettings) -> str | None:
-    """What makes logits preferences; probabilities over a catalogue and counts of adopters are none (section 4.2)."""
-    if isinstance(model, Popularity) or settings.loss is None or settings.loss.loss == "multinomial":
-        return None
+    """What makes logits preferences (section 4.2); None for a model whose logits cannot be made any."""
+    if isinstance(model, WeightedFactorization):
+        return "linear"
+    if not isinstance(model, DenoisingAutoencoder | MatrixFactorization):
+        return None  # counts of adopters, sums of weights
+    if settings.loss is None or settings.loss.loss == "multinomial":
+        return None  # probabilities over a catalogue
     return model.settings.decoder
 
 

@@ -1,7 +1,7 @@
 """A recipe → split, search, fit, judge for model × seed → results.json. A run that was stopped goes on where it was.
 
-A run folder holds `split`, `jobs/…` (each fit with its log, checkpoint, model and result), `tuning/…` (Optuna's studies)
-and `results.json`, which is a function of the rest.
+A run folder holds `split`, `jobs/…` (each fit with its log, checkpoint, model and result), `tuning/…` (Optuna's
+studies) and `results.json`, which is a function of the rest.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from milrec.bars import FitDisplay
 from milrec.errors import FolderError
 from milrec.folders import open_folder, refuse_if_in_the_way
 from milrec.presets import FitSettings
-from milrec.show import FitDisplay, note, say
+from milrec.show import note, say
 from milrec.splitting import Split
 
 

@@ -1,7 +1,8 @@
 """Fold-in: the latent of a user that a matrix factorization has not met, from what the user adopted alone.
 
 The decoder stays as it is; the user's row w minimises the loss that fitting would give it: the user's own loss over
-the expected target set, plus the user's share of the weight decay. The same steps every time, nothing drawn.
+the expected target set, plus the user's share of the weight decay. The same steps every time, nothing drawn. For
+weighted matrix factorization that row has a closed form.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from milrec.losses import Targets
-from milrec.models import MatrixFactorization, activated
+from milrec.models import MatrixFactorization, WeightedFactorization, activated
 from milrec.presets import FitSettings
 from milrec.rows import Rows
 from milrec.sampling import dense_targets, draw_targets
@@ -24,6 +25,21 @@ def fold_in(model: MatrixFactorization, settings: FitSettings, adopted: Rows, re
     """Latents of new users, one row for each."""
     with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
         return _minimised(model, settings, _expected_targets(model, settings, adopted, rejected, n_drawn))
+
+
+def weighted_fold_in(model: WeightedFactorization, adopted: Rows) -> Tensor:
+    """x = (Y'Y + Y'(C-I)Y + λI)⁻¹ Y'C p (Hu, Koren and Volinsky, equation 4), in double precision."""
+    confidence, n_factors = model.settings.confidence, model.settings.n_factors
+    factors = model.decoder_weight.detach().double()  # (n_items, n_factors)
+    shared = factors.T @ factors + model.settings.regularization * torch.eye(n_factors, dtype=torch.float64)
+    latent = torch.zeros(adopted.n_rows, n_factors)
+    for user in np.flatnonzero(adopted.counts):
+        items = adopted.items[adopted.indptr[user] : adopted.indptr[user + 1]]
+        own = factors[torch.from_numpy(items)]  # (n_adopted, n_factors)
+        matrix = shared + (confidence - 1) * own.T @ own
+        row = torch.linalg.solve(matrix, confidence * own.sum(dim=0))  # (n_factors,)
+        latent[user] = row.float()
+    return latent
 
 
 def _minimised(model: MatrixFactorization, settings: FitSettings, targets: Targets) -> Tensor:

@@ -1,7 +1,7 @@
 """A job of a run: one model fitted with one seed (and judged), in a process of its own: python -m milrec.jobs RUN NAME.
 
-All of a job is in RUN/jobs/NAME: what to do (`job.json`), the checkpoint, and at the end `result.json`, written whole or
-not at all. Progress goes to standard output, a JSON line at a time. A job ends with whoever started it.
+All of a job is in RUN/jobs/NAME: what to do (`job.json`), the checkpoint, and at the end `result.json`, written whole
+or not at all. Progress goes to standard output, a JSON line at a time. A job ends with whoever started it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from milrec.config import Settings, build
 from milrec.errors import MilrecError
 from milrec.evaluation import Evaluation, validation_measure
 from milrec.folders import new_file, read_json, write_json
+from milrec.interrupting import Interruptible
 from milrec.presets import fit_settings
 from milrec.recommender import Recommender, fit
 from milrec.splitting import Split
@@ -93,7 +94,8 @@ def carry_out(job: Job, run: Path, tell: Any) -> dict[str, Any]:
 def _fitted(job: Job, folder: Path, split: Split, checkpoint: Path, watch: _Watch) -> Recommender:
     if (folder / "model").exists():
         return Recommender.load(folder / "model")
-    recommender = fit(split, fit_settings(job.settings), seed=job.seed, checkpoint=checkpoint, report=watch)
+    with watch.interruptible:
+        recommender = fit(split, fit_settings(job.settings), seed=job.seed, checkpoint=checkpoint, report=watch)
     if job.judged:
         recommender.save(folder / "model")
     return recommender
@@ -116,7 +118,15 @@ def _judged(job: Job, folder: Path, split: Split, recommender: Recommender, tell
 
     evaluation = recommender.evaluate(split, "test", report)
     _write_per_user(folder / "per_user.parquet", evaluation)
-    return {"evaluation": evaluation.as_json()}
+    dialled = [
+        {"dial": dial, **_without_figures(recommender.evaluate(split, "test", report, dial=dial))} for dial in job.dials
+    ]
+    return {"evaluation": evaluation.as_json(), **({"dialled": dialled} if dialled else {})}
+
+
+def _without_figures(evaluation: Evaluation) -> dict[str, Any]:
+    """The means alone, as JSON."""
+    return {name: value for name, value in evaluation.as_json().items() if isinstance(value, int | float)}
 
 
 def _write_per_user(path: Path, evaluation: Evaluation) -> None:
@@ -135,8 +145,10 @@ class _Watch:
         self.measures: list[float] = []
         self.best: float | None = None
         self.hopeless = _pruner(job.rivals) if job.rivals else None
+        self.interruptible = Interruptible()
 
     def __call__(self, progress: Progress) -> None:
+        self.interruptible.check()
         now = time.monotonic()
         if now - self.told >= _SECONDS_BETWEEN_LINES or progress.iteration == progress.total:
             self.told = now

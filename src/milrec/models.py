@@ -1,4 +1,4 @@
-"""Latent factor models: encode → latent, decode → logits.
+"""Models: encode → latent, decode → logits.
 
 The loss decides what the logits mean; `preference` turns them into predicted preferences by the decoder's activation.
 """
@@ -13,7 +13,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from milrec.config import AutoencoderSettings, FactorizationSettings, ModelSettings
+from milrec.config import (
+    AutoencoderSettings,
+    EaseSettings,
+    FactorizationSettings,
+    ModelSettings,
+    SlimSettings,
+    WmfSettings,
+)
 from milrec.rows import Rows
 from milrec.workers import zeros
 
@@ -42,6 +49,10 @@ class _Factors(nn.Module):
         self.encoder_bias = nn.Parameter(zeros(n_factors))
         self.decoder_weight = nn.Parameter(zeros(n_items, n_factors))
         self.decoder_bias = nn.Parameter(zeros(n_items))
+
+    @property
+    def n_items(self) -> int:
+        return len(self.decoder_weight)
 
     def latent(self, product: Tensor) -> Tensor:
         """h from W·v, for whoever has that product already."""
@@ -79,12 +90,55 @@ class MatrixFactorization(_Factors):
         return activated(logits, self.settings.decoder)
 
 
+class WeightedFactorization(nn.Module):
+    """Factors of users and of items, without biases or activations; the logits are predicted preferences."""
+
+    def __init__(self, settings: WmfSettings, n_users: int, n_items: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.encoder_weight = nn.Parameter(zeros(n_users, settings.n_factors), requires_grad=False)
+        self.decoder_weight = nn.Parameter(zeros(n_items, settings.n_factors), requires_grad=False)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.decoder_weight)
+
+    def encode(self, users: Tensor) -> Tensor:
+        return self.encoder_weight[users]  # (n_users, n_factors)
+
+    def decode(self, latent: Tensor) -> Tensor:
+        return latent @ self.decoder_weight.T  # (n_users, n_items)
+
+
+class ItemToItem(nn.Module):
+    """A weight from each item to each other (EASE, SLIM): the logits are the sum of the adopted items' rows."""
+
+    def __init__(self, settings: EaseSettings | SlimSettings, n_items: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.item_weight = nn.Parameter(zeros(n_items, n_items), requires_grad=False)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.item_weight)
+
+    def encode(self, inputs: Tensor) -> Tensor:
+        return inputs  # (n_users, n_items) 1 for each adopted item
+
+    def decode(self, latent: Tensor) -> Tensor:
+        return latent @ self.item_weight  # (n_users, n_items)
+
+
 class Popularity(nn.Module):
     """The same list for everybody, less what they have: the logits are the items' adopters."""
 
     def __init__(self, n_items: int) -> None:
         super().__init__()
         self.decoder_bias = nn.Parameter(torch.zeros(n_items), requires_grad=False)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.decoder_bias)
 
     def encode(self, inputs: Tensor) -> Tensor:
         return inputs.new_zeros(len(inputs), 0)  # nothing is known of the user
@@ -93,8 +147,9 @@ class Popularity(nn.Module):
         return self.decoder_bias.expand(len(latent), -1)  # (n_users, n_items)
 
 
-Model = DenoisingAutoencoder | MatrixFactorization | Popularity
-Factors = DenoisingAutoencoder | MatrixFactorization
+Factors = DenoisingAutoencoder | MatrixFactorization  # fitted by gradient descent
+Baseline = WeightedFactorization | ItemToItem | Popularity  # fitted without
+Model = Factors | Baseline
 
 
 def activated(values: Tensor, activation: str) -> Tensor:
@@ -124,4 +179,8 @@ def build_model(settings: ModelSettings, n_users: int, n_items: int) -> Model:
         return DenoisingAutoencoder(settings, n_items)
     if isinstance(settings, FactorizationSettings):
         return MatrixFactorization(settings, n_users, n_items)
+    if isinstance(settings, WmfSettings):
+        return WeightedFactorization(settings, n_users, n_items)
+    if isinstance(settings, EaseSettings | SlimSettings):
+        return ItemToItem(settings, n_items)
     return Popularity(n_items)

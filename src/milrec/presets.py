@@ -1,7 +1,7 @@
 """Everything a fit needs to be told, and the names under which ready sets of it are kept.
 
 Each row of the paper's model table has a name here (`mil-lin-sig`, `mf-square`, …) with the paper's settings. `dae`
-and `mf` with the name of a loss give milrec's own defaults for that pair.
+and `mf` with the name of a loss give milrec's own defaults for that pair. The other models have no loss.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 
 from milrec.config import (
+    MODELS,
     AutoencoderSettings,
     FactorizationSettings,
     ModelSettings,
-    PopularitySettings,
     Settings,
     TargetSettings,
     TrainingSettings,
@@ -41,7 +41,9 @@ class FitSettings(Settings):
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> FitSettings:
-        if isinstance(self.model, PopularitySettings):
+        if not isinstance(self.model, AutoencoderSettings | FactorizationSettings):
+            if (self.loss, self.target_set, self.training) != (None, None, None):
+                raise ValueError(f"model '{self.model.model}' has no loss, no target set and no training settings")
             return self
         if self.loss is None or self.training is None:
             raise ValueError(f"model '{self.model.model}' needs a loss and training settings")
@@ -54,6 +56,11 @@ class FitSettings(Settings):
         if confidence is not None and self.target_set is not None and self.target_set.target_set != "all":
             raise ValueError("a confidence weighs adopted items against all missing ones: set target_set=all with it")
         return self
+
+    @property
+    def seeded(self) -> bool:
+        """Whether another seed gives another model."""
+        return self.model.model not in ("popularity", "ease", "slim")
 
     def for_data(self, n_users: int, n_items: int) -> FitSettings:
         """The same, with what the size of the data decides filled in."""
@@ -89,7 +96,7 @@ class FitSettings(Settings):
         for name, section in sections.items():
             mine = {key: value for key, value in values.items() if known[key] == name}
             if mine:
-                sections[name] = changed(section, _one_length(mine))
+                sections[name] = changed(section, _one_length(mine) if name == "training" else mine)
         return fit_settings(sections)
 
 
@@ -112,8 +119,7 @@ def fit_settings(sections: Mapping[str, Any]) -> FitSettings:
 def _section_class(place: tuple[Any, ...]) -> type[Settings]:
     """The settings that a place in a validation error speaks of."""
     if place[0] == "model":
-        models: dict[str, type[Settings]] = {"dae": AutoencoderSettings, "mf": FactorizationSettings}
-        return models.get(place[1], PopularitySettings)
+        return MODELS[place[1]]
     if place[0] == "loss":
         return LOSSES[place[1]]
     return TargetSettings if place[0] == "target_set" else TrainingSettings
@@ -122,7 +128,7 @@ def _section_class(place: tuple[Any, ...]) -> type[Settings]:
 def settings_for(
     model: str | None = None, loss: str | None = None, values: Mapping[str, Any] | None = None
 ) -> FitSettings:
-    """Settings by name: a paper's row, or `dae`/`mf` with a loss, or `popularity`; then single values replaced."""
+    """Settings by name: a paper's row, or `dae`/`mf` with a loss, or a model without one; then values replaced."""
     model = model or "dae"
     if loss is not None and loss not in LOSSES:
         raise SettingsError(f"unknown loss '{loss}'; known losses: {', '.join(sorted(LOSSES))}")
@@ -133,14 +139,14 @@ def settings_for(
                 f"model '{model}' is a row of the paper with loss '{chosen.loss.loss}'; "
                 "for another loss say --model dae or mf"
             )
-    elif model == "popularity":
-        if loss is not None:
-            raise SettingsError("model 'popularity' has no loss; leave --loss out")
-        chosen = FitSettings(model=PopularitySettings())
     elif model in ("dae", "mf"):
         chosen = _defaults(model, loss or "mil")
+    elif model in MODELS:
+        if loss is not None:
+            raise SettingsError(f"model '{model}' has no loss; leave --loss out")
+        chosen = FitSettings(model=MODELS[model]())
     else:
-        raise SettingsError(unknown("model", model, [*PAPER_MODELS, "dae", "mf", "popularity"]))
+        raise SettingsError(unknown("model", model, [*PAPER_MODELS, *MODELS]))
     return chosen.with_values(values or {})
 
 

@@ -128,7 +128,9 @@ class ModelEntry(Settings):
 
     def any_values(self) -> dict[str, Any]:
         """The first of everything that is searched: enough to see whether the settings exist."""
-        return self.values({key: 0 if isinstance(choices, list) else choices.low for key, choices in self.search.items()})
+        return self.values(
+            {key: 0 if isinstance(choices, list) else choices.low for key, choices in self.search.items()}
+        )
 
 
 class Recipe(Settings):

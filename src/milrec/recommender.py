@@ -17,13 +17,14 @@ from scipy.sparse import csr_array
 
 from milrec import tail
 from milrec.artifacts import Fitted
+from milrec.baselines import check_memory, fit_baseline
 from milrec.errors import DataError, SettingsError, UnknownIdError
 from milrec.evaluation import Evaluation, evaluate, validation_measure
 from milrec.interactions import Interactions, numbers_of, pair_users, pairs_matrix
-from milrec.models import Popularity, build_model
+from milrec.models import Factors, ItemToItem, Popularity, build_model
 from milrec.presets import FitSettings, settings_for
 from milrec.sampling import n_missing_drawn
-from milrec.scoring import lists_for, top_items
+from milrec.scoring import dial_shift, lists_for, top_items
 from milrec.splitting import Audience, Part, Split
 from milrec.training import Report
 from milrec.training import fit as fit_factors
@@ -49,12 +50,12 @@ def fit(
     settings = model.with_values(values) if isinstance(model, FitSettings) else settings_for(model, loss, values)
     train = split.train
     settings = settings.for_data(train.n_users, train.n_items)
+    check_memory(settings.model, train.n_items)
     fitted = build_model(settings.model, train.n_users, train.n_items)
     started = time.monotonic()
     history = None
-    if isinstance(fitted, Popularity):
-        with torch.no_grad():
-            fitted.decoder_bias.copy_(torch.from_numpy(train.popularity().astype(np.float32)))
+    if not isinstance(fitted, Factors):
+        fit_baseline(fitted, train, seed, report)
     else:
         assert settings.training is not None
         validate = None
@@ -126,11 +127,17 @@ class Recommender:
         ids: list[Any] = self.fitted.train.items["id"].to_pylist()
         return ids
 
-    def evaluate(self, split: Split, on: Part = "test", report: Callable[[int, int], None] | None = None) -> Evaluation:
-        """Judge the lists on a held-out part of the split that the model was fitted on."""
+    def evaluate(
+        self,
+        split: Split,
+        on: Part = "test",
+        report: Callable[[int, int], None] | None = None,
+        dial: float = 0.0,
+    ) -> Evaluation:
+        """Judge the lists, re-ranked by `dial`, on a held-out part of the split that the model was fitted on."""
         if split.train.fingerprint() != self.fitted.facts["train_fingerprint"]:
             raise DataError("the model was fitted on another split; evaluate it on its own, or fit it anew on this one")
-        return evaluate(self.fitted.model, self.fitted.settings, split.train, split.part(on), report)
+        return evaluate(self.fitted.model, self.fitted.settings, split.train, split.part(on), report, dial)
 
     def recommend(
         self,
@@ -138,20 +145,28 @@ class Recommender:
         n: int = 20,
         allow: Iterable[Any] | None = None,
         exclude: Iterable[Any] | None = None,
+        dial: float = 0.0,
     ) -> pa.Table:
-        """Lists for known users, best first: user, rank, item, title (where known), score, popularity, tail."""
+        """Lists for known users, best first: user, rank, item, title (where known), score, popularity, tail.
+
+        Items are ranked by logit - dial × ln(popularity): a dial above 0 lists rarer items, below 0 more popular ones.
+        """
         try:
             rows = numbers_of(self.fitted.train.users["id"], _several(users), "user")
         except UnknownIdError as error:
             raise UnknownIdError(f"{error}; for a user the model has not met, give adopted items") from None
-        batches = list(self._listed(rows, n, self._allowed(allow, exclude)))
+        batches = list(self._listed(rows, n, self._allowed(allow, exclude), dial))
         return pa.Table.from_batches(batches, schema=self._schema())
 
     def recommend_all(
-        self, n: int = 20, allow: Iterable[Any] | None = None, exclude: Iterable[Any] | None = None
+        self,
+        n: int = 20,
+        allow: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+        dial: float = 0.0,
     ) -> Iterator[pa.RecordBatch]:
         """Lists for every known user, a batch of users at a time."""
-        yield from self._listed(np.arange(self.fitted.train.n_users), n, self._allowed(allow, exclude))
+        yield from self._listed(np.arange(self.fitted.train.n_users), n, self._allowed(allow, exclude), dial)
 
     def recommend_new(
         self,
@@ -160,6 +175,7 @@ class Recommender:
         n: int = 20,
         allow: Iterable[Any] | None = None,
         exclude: Iterable[Any] | None = None,
+        dial: float = 0.0,
     ) -> pa.Table:
         """A list for a user the model has not met, from adopted (and rejected) items alone; nothing is refitted."""
         items = self.fitted.train.items["id"]
@@ -168,22 +184,29 @@ class Recommender:
             raise DataError(f"item '{items[min(both)].as_py()}' is both adopted and rejected")
         known, no = self._row(own), self._row(refused)
         audience = Audience(adopted=known, rejected=no, removed=known, rows=None)
-        batches = list(self._lists(audience, None, n, self._allowed(allow, exclude)))
+        batches = list(self._lists(audience, None, n, self._allowed(allow, exclude), dial))
         return pa.Table.from_batches(batches, schema=self._schema(users=False))
 
     def similar_items(self, item: Any, n: int = 20) -> pa.Table:
-        """The items whose factors point in the most similar direction: item, title, cosine."""
-        weight = getattr(self.fitted.model, "decoder_weight", None)
-        if weight is None:
+        """The items whose factors point in the most similar direction: item, title, cosine.
+
+        For EASE and SLIM, those to which the item gives the largest weights above 0: item, title, weight.
+        """
+        model = self.fitted.model
+        if isinstance(model, Popularity):
             raise SettingsError("a popularity model has no item factors to compare")
         number = int(numbers_of(self.fitted.train.items["id"], [item], "item")[0])
-        factors = torch.nn.functional.normalize(weight.detach(), dim=1)
-        cosine = (factors @ factors[number]).numpy()  # (n_items,)
-        cosine[number] = -np.inf
-        items = top_items(cosine[None, :], _length(n))[0]
+        if isinstance(model, ItemToItem):
+            name, likeness = "weight", model.item_weight[number].numpy().copy()  # (n_items,)
+            likeness[likeness <= 0] = -np.inf
+        else:
+            factors = torch.nn.functional.normalize(model.decoder_weight.detach(), dim=1)
+            name, likeness = "cosine", (factors @ factors[number]).numpy()  # (n_items,)
+        likeness[number] = -np.inf
+        items = top_items(likeness[None, :], _length(n))[0]
         items = items[items >= 0]
         columns = {"rank": pa.array(np.arange(1, len(items) + 1, dtype=np.int32)), **self._described(items)}
-        return pa.table({**columns, "cosine": pa.array(cosine[items])})
+        return pa.table({**columns, name: pa.array(likeness[items])})
 
     def outside_catalogue(self, ids: Iterable[Any]) -> int:
         """How many of these item ids the model does not know."""
@@ -204,11 +227,11 @@ class Recommender:
         return mask
 
     def _listed(
-        self, rows: npt.NDArray[np.int64], n: int, allowed: npt.NDArray[np.bool_] | None
+        self, rows: npt.NDArray[np.int64], n: int, allowed: npt.NDArray[np.bool_] | None, dial: float
     ) -> Iterator[pa.RecordBatch]:
         train = self.fitted.train
         everyone = Audience(train.adopted, train.rejected, self.fitted.removed, np.arange(train.n_users))
-        yield from self._lists(everyone.part(rows), rows, n, allowed)
+        yield from self._lists(everyone.part(rows), rows, n, allowed, dial)
 
     def _lists(
         self,
@@ -216,9 +239,11 @@ class Recommender:
         rows: npt.NDArray[np.int64] | None,
         n: int,
         allowed: npt.NDArray[np.bool_] | None,
+        dial: float,
     ) -> Iterator[pa.RecordBatch]:
-        length = _length(n)
-        for lists in lists_for(self.fitted.model, self.fitted.settings, audience, self._n_drawn, length, allowed):
+        length, shift = _length(n), dial_shift(dial, self._popularity)
+        parts = (self.fitted.model, self.fitted.settings, audience, self._n_drawn, length, allowed)
+        for lists in lists_for(*parts, shift=shift):
             users, places = np.nonzero(lists.items >= 0)
             items = lists.items[users, places]
             columns: dict[str, Any] = {}

@@ -51,6 +51,8 @@ def draw_targets(
 ) -> TargetSet:
     """The target set of a batch; without settings (the multinomial loss) no missing item is named."""
     n_users = len(adopted.indptr) - 1
+    if settings is not None and settings.rejected_as == "missing":
+        rejected = Rows.none(n_users)
     n_missing = n_items - adopted.counts - rejected.counts  # (n_users,)
     chance = (np.minimum(n_drawn, n_missing) / np.maximum(n_missing, 1)).astype(np.float32)
     items, weight, exceptions = None, np.zeros(n_users, dtype=np.float32), Rows.none(n_users)

@@ -7,6 +7,7 @@ then a list would depend on how many users were scored with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,8 +18,17 @@ from torch import Tensor
 
 from milrec.compiled_lists import add_bias, hide, hide_columns, top_lists
 from milrec.compiled_rows import weighted_rows
-from milrec.folding import fold_in
-from milrec.models import DenoisingAutoencoder, MatrixFactorization, Model, Popularity, encoder_inputs
+from milrec.errors import SettingsError
+from milrec.folding import fold_in, weighted_fold_in
+from milrec.models import (
+    DenoisingAutoencoder,
+    ItemToItem,
+    MatrixFactorization,
+    Model,
+    Popularity,
+    WeightedFactorization,
+    encoder_inputs,
+)
 from milrec.presets import FitSettings
 from milrec.rows import Rows
 from milrec.splitting import Audience
@@ -27,6 +37,7 @@ from milrec.workers import Task, available, workers, zeros
 ROWS = 64  # users per matrix product
 _COLUMNS = 1024  # items per matrix product
 _BLOCKS_AT_ONCE = 32  # lists are handed on every 2048 users
+_LARGEST_DIAL = 1e30  # beyond it logits count for nothing already, and single precision ends
 
 Scores = npt.NDArray[np.float32]
 Look = Callable[[slice, Scores], None]
@@ -49,12 +60,14 @@ def lists_for(
     n: int,
     allowed: npt.NDArray[np.bool_] | None = None,
     look: Look | None = None,
+    shift: npt.NDArray[np.float32] | None = None,
 ) -> Iterator[Lists]:
     """The n best items of each user of an audience, a few thousand users at a time.
 
     `look` is shown the logits of each block of users, before anything is left out; it is called by several threads.
+    `shift`, one number per item, is then added to the logits (see `dial_shift`).
     """
-    n_items = len(model.decoder_bias)
+    n_items = model.n_items
     n = min(n, n_items)
     per_round = ROWS * _BLOCKS_AT_ONCE
     number = (settings.training.threads if settings.training else None) or available()
@@ -69,6 +82,8 @@ def lists_for(
                 scores = logits_of(model, settings, audience, block, n_drawn, memory[worker])
                 if look is not None:
                     look(block, scores)
+                if shift is not None:
+                    add_bias(scores, shift)
                 leave_out(scores, audience, block, allowed)
                 part = slice(block.start - lists.users.start, block.stop - lists.users.start)
                 _fill(scores, lists.items[part], lists.scores[part])
@@ -85,9 +100,11 @@ def logits_of(
     model: Model, settings: FitSettings, audience: Audience, block: slice, n_drawn: int, memory: Tensor | None = None
 ) -> Scores:
     """The logits of at most `ROWS` users: (n_users, n_items)."""
-    out = torch.empty(ROWS, len(model.decoder_bias)) if memory is None else memory
+    out = torch.empty(ROWS, model.n_items) if memory is None else memory
     if isinstance(model, Popularity):
         out.zero_()
+    elif isinstance(model, ItemToItem):
+        _sum_item_rows(model, audience, block, out)
     else:
         latent = _latents(model, settings, audience, block, n_drawn)  # (ROWS, n_factors)
         weight = model.decoder_weight.detach()
@@ -98,8 +115,19 @@ def logits_of(
                 torch.mm(latent, part.T, out=columns)
             else:
                 columns.copy_(latent @ part.T)
-    add_bias(out.numpy(), model.decoder_bias.detach().cpu().numpy())
+    if not isinstance(model, ItemToItem | WeightedFactorization):
+        add_bias(out.numpy(), model.decoder_bias.detach().cpu().numpy())
     return out.numpy()[: block.stop - block.start]
+
+
+def dial_shift(dial: float, popularity: npt.NDArray[np.int64]) -> npt.NDArray[np.float32] | None:
+    """-dial × ln(popularity) for each item: what turns lists towards rare items, or popular ones; None for 0."""
+    if not isinstance(dial, int | float | np.number) or not math.isfinite(dial):
+        raise SettingsError(f"a dial is a finite number, not {dial!r}")
+    if dial == 0:
+        return None
+    dial = min(max(float(dial), -_LARGEST_DIAL), _LARGEST_DIAL)
+    return (-dial * np.log(np.maximum(popularity, 1))).astype(np.float32)
 
 
 def leave_out(scores: Scores, audience: Audience, block: slice, allowed: npt.NDArray[np.bool_] | None = None) -> None:
@@ -125,19 +153,29 @@ def _fill(scores: Scores, items: npt.NDArray[np.int64], values: Scores) -> None:
         values[:] = np.take_along_axis(scores, np.maximum(items, 0), axis=1)
 
 
+def _sum_item_rows(model: ItemToItem, audience: Audience, block: slice, out: Tensor) -> None:
+    adopted = Rows.of(audience.adopted, np.arange(block.start, block.stop))
+    ones = np.ones(len(adopted.items), dtype=np.float32)
+    out.zero_()
+    weight = model.item_weight.detach().numpy()
+    weighted_rows(0, adopted.n_rows, weight, adopted.indptr, adopted.items, ones, out.numpy())
+
+
 def _latents(
-    model: DenoisingAutoencoder | MatrixFactorization,
+    model: DenoisingAutoencoder | MatrixFactorization | WeightedFactorization,
     settings: FitSettings,
     audience: Audience,
     block: slice,
     n_drawn: int,
 ) -> Tensor:
     """Latents of at most `ROWS` users, filled up to `ROWS`, where the model is: on the CPU or a GPU."""
-    device = model.decoder_bias.device
+    device = model.decoder_weight.device
     users = np.arange(block.start, block.stop)
-    if isinstance(model, MatrixFactorization):
+    if isinstance(model, MatrixFactorization | WeightedFactorization):
         if audience.rows is None:
             adopted, rejected = (_filled(Rows.of(pairs, users)) for pairs in (audience.adopted, audience.rejected))
+            if isinstance(model, WeightedFactorization):
+                return weighted_fold_in(model, adopted)
             return fold_in(model, settings, adopted, rejected, n_drawn)
         rows = np.resize(audience.rows[block], ROWS)
         with torch.no_grad():

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import csv
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 
 from milrec.folders import Manifest
@@ -31,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from milrec.evaluation import Evaluation
-    from milrec.jobs import Job
-    from milrec.training import Progress as FitProgress
 
 _TAILS = ("short", "medium", "long")
 _SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "coverage@20")
@@ -110,7 +96,9 @@ def table_of_lists(lists: pa.Table) -> None:
         return
     table = Table()
     for name in names:
-        table.add_column(name, justify="right" if name in ("rank", "score", "popularity", "cosine") else "left")
+        table.add_column(
+            name, justify="right" if name in ("rank", "score", "popularity", "cosine", "weight") else "left"
+        )
     for row in lists.to_pylist():
         table.add_row(*(escape(_cell(row[name])) for name in names))
     _console().print(table)
@@ -126,6 +114,9 @@ def models_table() -> None:
     table.add_section()
     table.add_row("dae", "autoencoder", "by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
     table.add_row("mf", "factorization", "by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
+    table.add_row("ease", "item to item, ridge", "–", "–", "–", "–", "closed form")
+    table.add_row("slim", "item to item, sparse", "–", "–", "–", "–", "until weights settle")
+    table.add_row("wmf", "weighted factorization", "–", "–", "–", "–", "15 iterations of ALS")
     table.add_row("popularity", "most adopted", "–", "–", "–", "–", "–")
     _console().print(table)
     say("The first rows are the paper's settings, stopped early on validation; --set patience=0 runs them to the end.")
@@ -153,162 +144,6 @@ def show_folder(manifest: Manifest) -> None:
     if manifest.kind == "run":
         done = sorted(file.stem for file in (manifest.path / "evaluations").glob("*.json"))
         say(f"  finished: {', '.join(done) or 'nothing yet'}")
-
-
-@contextmanager
-def progress_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for work of which the total is known as it goes."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeRemainingColumn(),
-    )
-    with _bar(Progress(*columns, console=_stderr(), transient=True), title) as report:
-        yield report
-
-
-@contextmanager
-def bytes_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with _bar(Progress(*columns, console=_stderr()), title) as report:
-        yield report
-
-
-@contextmanager
-def _bar(progress: Progress, title: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar that appears with the first news: work that cannot begin shows its error alone."""
-    task = progress.add_task(title, total=None)
-
-    def report(done: int, total: int | None) -> None:
-        progress.start()
-        progress.update(task, completed=done, total=total)
-
-    try:
-        yield report
-    finally:
-        progress.stop()
-
-
-class Interruptible:
-    """Ctrl-C waits for the step that is under way, so that a checkpoint can be written; a second one does not wait."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.before: Any = None
-
-    def __enter__(self) -> Interruptible:
-        self.before = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        signal.signal(signal.SIGINT, self.before)
-
-    def _ask(self, number: int, frame: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def check(self) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-
-
-class FitDisplay:
-    """A bar with epoch, loss, validation measure, time passed and time left."""
-
-    def __init__(self, title: str = "Fitting") -> None:
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=10),
-            TextColumn("epoch {task.fields[epoch]:.1f} loss {task.fields[loss]:.4g} val {task.fields[measure]} left ≤"),
-            TimeRemainingColumn(),
-            console=_stderr(),
-        )
-        self.task = self.progress.add_task(title, total=None, epoch=0.0, loss=float("nan"), measure="–")
-        self.interruptible = Interruptible()
-
-    def __enter__(self) -> FitDisplay:
-        self.interruptible.__enter__()
-        return self  # the bar appears with the first step: a fit that cannot begin shows its error alone
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
-        self.interruptible.__exit__()
-
-    def report(self, now: FitProgress) -> None:
-        self.interruptible.check()
-        self.progress.start()
-        self.progress.update(
-            self.task,
-            completed=now.iteration,
-            total=now.total,
-            epoch=now.epoch,
-            loss=now.loss,
-            measure="–" if now.measure is None else f"{now.measure:.4f} (best {now.best:.4f})",
-        )
-
-
-class RunDisplay:
-    """A bar for all jobs of a run, with the time left, and one for each that is on its way."""
-
-    def __init__(self, n_jobs: int) -> None:
-        self.bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=10),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=_stderr(),
-        )
-        self.n_jobs, self.n_ended = n_jobs, 0
-        self.all = self.bars.add_task("All jobs", total=n_jobs, note=f"0 of {n_jobs}, left ≈")
-        self.rows: dict[str, TaskID] = {}
-
-    def __enter__(self) -> RunDisplay:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bars.stop()
-
-    def stage(self, text: str) -> None:
-        self.bars.console.print(escape(text))
-
-    def progress(self, job: Job, values: dict[str, Any]) -> None:
-        self.bars.start()
-        if job.name not in self.rows:
-            self.rows[job.name] = self.bars.add_task(escape(job.title), total=None, note="")
-        if "judged" in values:
-            done, shown = values["judged"], "judging, left ≤"
-        else:
-            best = "" if values["best"] is None else f"val {values['best']:.4f} "
-            done, shown = values["iteration"], f"epoch {values['epoch']:.1f} {best}left ≤"
-        self.bars.update(self.rows[job.name], completed=done, total=values["total"], note=shown)
-
-    def ended(self, job: Job, result: dict[str, Any]) -> None:
-        self.bars.start()
-        if job.name in self.rows:
-            self.bars.remove_task(self.rows.pop(job.name))
-        self.n_ended += 1
-        self.bars.update(self.all, completed=self.n_ended, note=f"{self.n_ended} of {self.n_jobs}, left ≈")
-        self.stage(f"{job.title}: {_told(result)}")
-
-
-def _told(result: Mapping[str, Any]) -> str:
-    """How a job ended, in a few words."""
-    if result["state"] == "given up":
-        return f"given up at {result['value']:.4f}, below the median of the others"
-    if result["state"] != "done":
-        return f"failed: {result['error']}"
-    judged, validation = result.get("evaluation"), result["value"]
-    text = "fitted" if validation is None else f"validation {validation:.4f}"
-    return text if judged is None else f"{text}, test NDCG@100 {judged['ndcg@100']:.4f}"
 
 
 def _model_cells(settings: FitSettings) -> Sequence[str]:
@@ -343,7 +178,3 @@ def _cell(value: Any) -> str:
 def _console() -> Console:
     """Wide enough for a table even where the width of the terminal is not known."""
     return Console(width=None if sys.stdout.isatty() else 150)
-
-
-def _stderr() -> Console:
-    return Console(stderr=True)

@@ -31,15 +31,15 @@ _LONGEST_RUN = 200  # epochs that a fit without a set length may take at most
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress bar shows."""
+    """What a progress bar shows; models that are not fitted by gradient descent have but steps."""
 
     iteration: int
     total: int
-    epoch: float
-    loss: float
-    measure: float | None
-    best: float | None
-    validations: int
+    epoch: float | None = None
+    loss: float | None = None
+    measure: float | None = None
+    best: float | None = None
+    validations: int = 0
 
 
 Validate = Callable[[Factors], float]

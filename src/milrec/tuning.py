@@ -53,7 +53,8 @@ def search(entry: ModelEntry, wanted: SearchEntry, n_trials: int, run: Path) -> 
         _keep(optuna, finished, run / "tuning" / f"{entry.slug}.journal")
     done = [trial for trial in tried if trial["state"] == "done" and trial["value"] is not None]
     if not done:
-        raise FitError(f"no trial of '{entry.name}' came to an end; the first: {tried[0].get('error', 'not validated')}")
+        why = tried[0]["error"] or "it has no validation measure"
+        raise FitError(f"no trial of '{entry.name}' came to an end; the first: {why}")
     return Search(max(done, key=lambda trial: trial["value"])["values"], tried)
 
 

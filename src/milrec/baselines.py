@@ -1,0 +1,163 @@
+"""Models that are not fitted by gradient descent: popularity, EASE, SLIM, weighted matrix factorization.
+
+X is 1 where a user adopted an item, else 0. EASE and SLIM work on the Gram matrix X'X, dense over items × items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.linalg import get_lapack_funcs
+from scipy.sparse import csr_array, csr_matrix
+
+from milrec.compiled_items import UNSETTLED, ease_rows, gram_rows, slim_columns
+from milrec.config import EaseSettings, ModelSettings, SlimSettings
+from milrec.errors import FitError
+from milrec.interactions import Interactions
+from milrec.models import Baseline, ItemToItem, Popularity, WeightedFactorization
+from milrec.training import Progress, Report
+from milrec.workers import Workers, available, over_users, workers
+
+_DOUBLE_PRECISION = 10_000  # items up to which EASE is solved in double precision
+_TOLERANCE = 1e-5  # SLIM has settled when a sweep changes no weight by more than this part of the largest
+_MOST_SWEEPS = 1_000
+_TASKS_AT_ONCE = 8  # of each worker, between two reports
+_MEMORY_FACTS = Path("/proc/meminfo")
+
+Done = Callable[[int, int], None]  # steps done, of how many
+
+
+def check_memory(settings: ModelSettings, n_items: int) -> None:
+    """Refuse a model whose items × items matrices cannot be held, before anything is allocated."""
+    needed = _bytes_per_cell(settings, n_items) * n_items**2
+    free = _available_memory()
+    if free is not None and needed > free:
+        raise FitError(
+            f"model '{settings.model}' needs {needed / 2**30:.1f} GiB of memory for {n_items:,} items, and "
+            f"{free / 2**30:.1f} GiB are available; prepare the data with a higher min_per_item, or fit dae or mf"
+        )
+
+
+def fit_baseline(model: Baseline, train: Interactions, seed: int, report: Report | None = None) -> None:
+    """Find the weights of a model that was just built."""
+
+    def done(step: int, total: int) -> None:
+        if report is not None:
+            report(Progress(step, total))
+
+    if isinstance(model, Popularity):
+        with torch.no_grad():
+            model.decoder_bias.copy_(torch.from_numpy(train.popularity().astype(np.float32)))
+    elif isinstance(model, WeightedFactorization):
+        _fit_wmf(model, train.adopted, seed, done)
+    elif isinstance(model.settings, EaseSettings):
+        _fit_ease(model, model.settings, train.adopted, done)
+    else:
+        _fit_slim(model, model.settings, train.adopted, done)
+    if not all(bool(value.sum().isfinite()) for value in model.parameters()):
+        raise FitError(f"the weights of model '{model.settings.model}' are no finite numbers; change its settings")
+
+
+def _fit_ease(model: ItemToItem, settings: EaseSettings, adopted: csr_array, done: Done) -> None:
+    """B = I - P / diag(P) by columns, where P = (X'X + λI)⁻¹ (Steck, Embarrassingly Shallow Autoencoders, 2019)."""
+    weight = model.item_weight.numpy()
+    double = len(weight) <= _DOUBLE_PRECISION
+    gram = np.zeros(weight.shape) if double else weight  # one matrix only where it is large
+    done(0, 3)
+    with workers() as crew:
+        _fill_gram(gram, adopted, crew)
+    gram[np.diag_indices_from(gram)] += settings.regularization
+    done(1, 3)
+    factorised, inverted = get_lapack_funcs(("potrf", "potri"), (gram,))
+    factor, failed = factorised(gram.T, lower=False, clean=False, overwrite_a=True)  # LAPACK's order is by columns
+    if failed:
+        raise FitError(f"EASE has no solution in {'double' if double else 'single'} precision; raise regularization")
+    done(2, 3)
+    inverse = inverted(factor, lower=False, overwrite_c=True)[0].T  # below the diagonal
+    with workers() as crew:
+        crew.run(over_users(ease_rows, len(weight), inverse, inverse.diagonal().copy(), weight))
+    done(3, 3)
+
+
+def _fit_slim(model: ItemToItem, settings: SlimSettings, adopted: csr_array, done: Done) -> None:
+    """For each item j the w ≥ 0 with w_j = 0 that minimises ½‖x_j - Xw‖² + l2/2·‖w‖² + l1·‖w‖₁ (Ning and Karypis)."""
+    weight = model.item_weight.numpy()
+    n_items = len(weight)
+    gram, endings = np.zeros_like(weight), np.zeros(n_items, dtype=np.int8)
+    done(0, n_items)
+    with workers() as crew:
+        _fill_gram(gram, adopted, crew)
+        limits = (settings.l1, settings.l2, _TOLERANCE, _MOST_SWEEPS)
+        diagonal = gram.diagonal().astype(np.float64)
+        tasks = over_users(slim_columns, n_items, gram, diagonal, *limits, weight, endings)
+        at_once = _TASKS_AT_ONCE * crew.number
+        for first in range(0, len(tasks), at_once):
+            crew.run(tasks[first : first + at_once])
+            done(np.count_nonzero(endings), n_items)
+            if (endings == UNSETTLED).any():
+                raise FitError(
+                    f"SLIM's weights have not settled after {_MOST_SWEEPS:,} sweeps; raise l2 (now {settings.l2:g})"
+                )
+
+
+def _fit_wmf(model: WeightedFactorization, adopted: csr_array, seed: int, done: Done) -> None:
+    """Alternating least squares of `implicit`: Σ c·(1 - x·y)² over adopted + Σ (x·y)² over missing + λ(‖X‖² + ‖Y‖²)."""
+    try:
+        from implicit.cpu.als import AlternatingLeastSquares
+        from implicit.recommender_base import ModelFitError
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        raise FitError("model 'wmf' needs the package implicit: pip install 'milrec[wmf]'") from None
+    settings = model.settings
+    parts = (np.ones(adopted.nnz, dtype=np.float32), adopted.indices, adopted.indptr)
+    done(0, settings.iterations)
+    with threadpool_limits(1, "blas"):  # as implicit asks for: its own threads then have the cores
+        squares = AlternatingLeastSquares(
+            factors=settings.n_factors,
+            regularization=settings.regularization,
+            alpha=settings.confidence,
+            iterations=settings.iterations,
+            num_threads=available(),
+            random_state=seed,
+        )
+        try:
+            squares.fit(
+                csr_matrix(parts, shape=adopted.shape),
+                show_progress=False,
+                callback=lambda iteration, seconds, loss: done(iteration + 1, settings.iterations),
+            )
+        except ModelFitError:
+            raise FitError("the factors are no finite numbers; change regularization or confidence") from None
+    with torch.no_grad():
+        model.encoder_weight.copy_(torch.from_numpy(squares.user_factors))
+        model.decoder_weight.copy_(torch.from_numpy(squares.item_factors))
+
+
+def _fill_gram(gram: npt.NDArray[Any], adopted: csr_array, crew: Workers) -> None:
+    """X'X into zeroed memory: in each cell how many users adopted both items."""
+    by_item = csr_array(adopted.T)
+    parts = (by_item.indptr, by_item.indices, adopted.indptr, adopted.indices)
+    crew.run(over_users(gram_rows, len(gram), *parts, gram))
+
+
+def _bytes_per_cell(settings: ModelSettings, n_items: int) -> int:
+    """Of the matrices over items × items that a fit holds at once: the weights, and a Gram matrix beside them."""
+    if isinstance(settings, SlimSettings):
+        return 4 + 4
+    if isinstance(settings, EaseSettings):
+        return 4 + 8 if n_items <= _DOUBLE_PRECISION else 4
+    return 0
+
+
+def _available_memory() -> int | None:
+    """Bytes that this machine can still give, where it says so."""
+    try:
+        lines = _MEMORY_FACTS.read_text(encoding="utf-8").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
