@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import optuna
 import pytest
 
+import milrec
 from milrec.errors import FolderError, SettingsError
 from milrec.experiment import run
 from milrec.recipes import Recipe, demo_recipe, read_recipe
@@ -68,35 +70,6 @@ def timeless(results: dict) -> dict:
     return kept
 
 
-def test_a_run_fits_every_model_with_every_seed(tmp_path):
-    watcher = Quiet()
-    results = run(read_recipe(written(tmp_path)), tmp_path / "run", watcher)
-    assert [(model["name"], model["seed"]) for model in results["models"]] == [
-        ("Popularity", 0),
-        ("MIL", 0),
-        ("MIL", 1),
-    ], "popularity does not depend on the seed"
-    assert sorted(watcher.done) == [("MIL, seed 0", "done"), ("MIL, seed 1", "done"), ("Popularity, seed 0", "done")]
-    compared = results["comparisons"]["ndcg@100"]
-    assert [(one["first"], one["second"]) for one in compared] == [("Popularity", "MIL")]
-    means = {model["name"]: [] for model in results["models"]}
-    for model in results["models"]:
-        means[model["name"]].append(model["evaluation"]["ndcg@100"])
-    expected = np.mean(means["Popularity"]) - np.mean(means["MIL"])
-    assert compared[0]["difference"] == pytest.approx(expected, abs=1e-6)
-    assert results["failures"] == [] and results["searches"] == []
-    assert results == json.loads((tmp_path / "run" / "results.json").read_text())
-
-
-def test_a_second_run_in_the_same_folder_fits_nothing_again(tmp_path):
-    recipe = read_recipe(written(tmp_path))
-    first = run(recipe, tmp_path / "run", Quiet())
-    written_at = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("result.json")}
-    assert len(written_at) == 3
-    assert timeless(run(recipe, tmp_path / "run", Quiet())) == timeless(first)
-    assert written_at == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("result.json")}
-
-
 SEARCHED = (
     RECIPE
     + """
@@ -108,10 +81,51 @@ settings = { epochs = 4, validate_every = 2, n_factors = 8, checkpoint_seconds =
 weight_decay = { low = 1e-6, high = 1e-2, log = true }
 "missing_weight, missing_exponent" = [[1e3, 4], [1e6, 10]]
 [search]
-trials = 6
-round = 3
+trials = 4
+round = 2
 """
 )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An unbroken run: its recipe, its folder and its results."""
+    folder = tmp_path_factory.mktemp("whole")
+    recipe, watcher = written(folder, SEARCHED), Quiet()
+    results = run(read_recipe(recipe), folder / "run", watcher, at_once=1)
+    return SimpleNamespace(recipe=recipe, folder=folder / "run", results=results, told=watcher.done)
+
+
+def test_a_run_fits_every_model_with_every_seed(whole):
+    models = [(model["name"], model["seed"]) for model in whole.results["models"]]
+    assert models == [("Popularity", 0), ("MIL", 0), ("MIL", 1), ("Searched", 0), ("Searched", 1)], (
+        "popularity does not depend on the seed"
+    )
+    ended = [("MIL, seed 0", "done"), ("MIL, seed 1", "done"), ("Popularity, seed 0", "done")]
+    assert sorted(one for one in whole.told if not one[0].startswith("Searched")) == ended
+    assert whole.results["failures"] == [] and [one["name"] for one in whole.results["searches"]] == ["Searched"]
+    assert whole.results == json.loads((whole.folder / "results.json").read_text())
+
+
+def test_models_are_compared_user_by_user(whole):
+    compared = whole.results["comparisons"]["ndcg@100"]
+    assert [(one["first"], one["second"]) for one in compared] == [
+        ("Popularity", "MIL"),
+        ("Popularity", "Searched"),
+        ("MIL", "Searched"),
+    ]
+    means = {model["name"]: [] for model in whole.results["models"]}
+    for model in whole.results["models"]:
+        means[model["name"]].append(model["evaluation"]["ndcg@100"])
+    expected = np.mean(means["Popularity"]) - np.mean(means["MIL"])
+    assert compared[0]["difference"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_second_run_in_the_same_folder_fits_nothing_again(whole):
+    written_at = {path: path.stat().st_mtime_ns for path in whole.folder.rglob("result.json")}
+    assert len(written_at) == 9
+    assert timeless(run(read_recipe(whole.recipe), whole.folder, Quiet())) == timeless(whole.results)
+    assert written_at == {path: path.stat().st_mtime_ns for path in whole.folder.rglob("result.json")}
 
 
 def killed_when(command: list[str], moment: Path) -> None:
@@ -124,54 +138,47 @@ def killed_when(command: list[str], moment: Path) -> None:
     process.wait()
 
 
-def test_a_run_killed_twice_gives_the_results_of_an_unbroken_one(tmp_path):
-    recipe, out = written(tmp_path, SEARCHED), tmp_path / "killed"
-    command = [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(out)]
+def test_a_run_killed_twice_gives_the_results_of_an_unbroken_one(tmp_path, whole):
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "milrec", "experiment", str(whole.recipe), "--out", str(out)]
     for moment in ("jobs/mil-seed0/checkpoint.safetensors", "tuning/searched.journal"):
         killed_when(command, out / moment)
     ended = subprocess.run(command, capture_output=True, check=False, text=True)
     assert ended.returncode == 0, ended.stderr
-    killed = json.loads((out / "results.json").read_text())
-    whole = run(read_recipe(recipe), tmp_path / "whole", Quiet(), at_once=1)
-    assert timeless(killed) == timeless(whole)
-    (search,) = whole["searches"]
-    assert [trial["number"] for trial in search["trials"]] == list(range(6))
+    assert timeless(json.loads((out / "results.json").read_text())) == timeless(whole.results)
+
+
+def test_the_best_trial_on_validation_decides(whole):
+    (search,) = whole.results["searches"]
+    assert [trial["number"] for trial in search["trials"]] == list(range(4))
     best = max((trial for trial in search["trials"] if trial["state"] == "done"), key=lambda trial: trial["value"])
-    assert search["tuned"] == best["values"] == whole["models"][-1]["tuned"]
-    assert whole["models"][-1]["settings"]["training"]["weight_decay"] == best["values"]["weight_decay"]
+    final = whole.results["models"][-1]
+    assert search["tuned"] == best["values"] == final["tuned"]
+    assert final["settings"]["training"]["weight_decay"] == best["values"]["weight_decay"]
+    assert final["settings"]["loss"]["missing_weight"] == best["values"]["missing_weight"]
 
 
-def test_the_study_opens_in_optuna(tmp_path):
-    run(read_recipe(written(tmp_path, SEARCHED), models=["Searched"]), tmp_path / "run", Quiet())
-    journal = optuna.storages.journal.JournalFileBackend(str(tmp_path / "run/tuning/searched.journal"))
+def test_the_study_opens_in_optuna(whole):
+    journal = optuna.storages.journal.JournalFileBackend(str(whole.folder / "tuning/searched.journal"))
     study = optuna.load_study(study_name="searched", storage=optuna.storages.JournalStorage(journal))
-    assert len(study.trials) == 6
-    trials = json.loads((tmp_path / "run/results.json").read_text())["searches"][0]["trials"]
+    trials = whole.results["searches"][0]["trials"]
     for kept, shown in zip(study.trials, trials, strict=True):
         assert kept.params["weight_decay"] == shown["values"]["weight_decay"]
         assert kept.value == shown["value"] or kept.state.name == "PRUNED"
 
 
-def test_a_small_grid_is_tried_whole(tmp_path):
-    text = SEARCHED.replace("{ low = 1e-6, high = 1e-2, log = true }", "[1e-6, 1e-4]")
-    results = run(read_recipe(written(tmp_path, text), models=["Searched"]), tmp_path / "run", Quiet())
-    values = [trial["values"] for trial in results["searches"][0]["trials"]]
-    assert values == [
-        {"weight_decay": decay, "missing_weight": weight, "missing_exponent": exponent}
-        for decay in (1e-6, 1e-4)
-        for weight, exponent in ((1e3, 4), (1e6, 10))
-    ]
-
-
-def test_tuned_values_of_a_run_take_the_place_of_a_search(tmp_path):
-    recipe = written(tmp_path, SEARCHED)
-    results = run(read_recipe(recipe, models=["Searched"]), tmp_path / "run", Quiet())
-    again = read_recipe(recipe, models=["Searched"], tuned=tmp_path / "run")
+def test_tuned_values_of_a_run_take_the_place_of_a_search(whole, tmp_path):
+    again = read_recipe(whole.recipe, models=["Searched"], tuned=whole.folder)
     assert again.models[0].search == {}
-    tuned = results["searches"][0]["tuned"]
+    tuned = whole.results["searches"][0]["tuned"]
     assert {key: again.models[0].settings[key] for key in tuned} == tuned
     with pytest.raises(FolderError, match=r"results\.json"):
-        read_recipe(recipe, tuned=tmp_path)
+        read_recipe(whole.recipe, tuned=tmp_path)
+
+
+def test_a_model_of_a_run_opens_like_any_other(whole):
+    recommender = milrec.load(whole.folder / "jobs/mil-seed1/model")
+    assert recommender.fitted.seed == 1 and recommender.recommend(recommender.user_ids[:1], n=3).num_rows == 3
 
 
 def test_a_job_that_fails_does_not_lose_the_others(tmp_path):

@@ -1,17 +1,21 @@
-"""A job of a run: one model fitted with one seed (and judged), in a process of its own: python -m milrec.jobs RUN NAME.
+"""A job of a run: one model fitted with one seed, and judged. `python -m milrec.jobs RUN` does the jobs it is told of.
 
-All of a job is in RUN/jobs/NAME: what to do (`job.json`), the checkpoint, and at the end `result.json`, written whole
-or not at all. Progress goes to standard output, a JSON line at a time. A job ends with whoever started it.
+All of a job is in RUN/jobs/NAME: what to do (`job.json`), the log, the checkpoint, and at the end `result.json`,
+written whole or not at all. Names come by standard input, a line each, progress goes to standard output as lines of
+JSON; where the input ends, the process does.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import resource
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +162,7 @@ class _Watch:
         self.seen, self.best = progress.validations, progress.best
         self.iterations.append(progress.iteration)
         self.measures.append(progress.measure)
+        sys.stderr.write(f"step {progress.iteration}: loss {progress.loss:.5g}, validation {progress.measure:.5f}\n")
         if self.hopeless is not None and self.hopeless(progress.iteration, progress.best):
             raise GivenUp
 
@@ -183,36 +188,55 @@ def _pruner(rivals: list[Curve]) -> Any:
     return hopeless
 
 
+def forget_peak_memory() -> None:
+    """Measure the peak from here on, where the system can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_memory() -> int:
     """MiB that this process has held at most."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak / (1024 * 1024 if sys.platform == "darwin" else 1024))
 
 
-def _end_with_starter() -> None:
-    """Whoever started this job holds the other end of standard input; where it closes, he is gone."""
+def _names() -> Iterator[str]:
+    """The names of jobs, one after another; where whoever gives them is gone, so is this process, at once."""
+    names: queue.Queue[str] = queue.Queue()
 
-    def watch() -> None:
-        sys.stdin.buffer.read()
-        os._exit(1)
+    def read() -> None:
+        for line in sys.stdin:
+            names.put(line.strip())
+        os._exit(0)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        yield names.get()
+
+
+def _tell(values: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
-    run, name = Path(sys.argv[1]), sys.argv[2]
-    _end_with_starter()
-    path = run / "jobs" / name / "job.json"
-    job = build(Job, read_json(path), f"'{path}'")
-
-    def tell(values: dict[str, Any]) -> None:
-        sys.stdout.write(json.dumps(values) + "\n")
-        sys.stdout.flush()
-
-    result = carry_out(job, run, tell)
-    write_json(job.folder(run) / "result.json", result)
-    (job.folder(run) / "checkpoint.safetensors").unlink(missing_ok=True)
+    run = Path(sys.argv[1])
+    for name in _names():
+        path = run / "jobs" / name / "job.json"
+        with path.with_name("log.txt").open("a") as log:
+            os.dup2(log.fileno(), 2)
+            forget_peak_memory()
+            job = build(Job, read_json(path), f"'{path}'")
+            write_json(path.with_name("result.json"), carry_out(job, run, _tell))
+            path.with_name("checkpoint.safetensors").unlink(missing_ok=True)
+        _tell({"ended": name})
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,7 +1,7 @@
 """Jobs of a run in processes of their own, several at a time.
 
 A plan is a generator: it yields jobs that may run at once, is sent their results, and yields the next ones. What a job
-computes never depends on how many others run beside it.
+computes never depends on how many others run beside it. A process that has done its job takes the next one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,11 +50,52 @@ class _Pursuit:
     asked: int = 0
 
 
-@dataclass(frozen=True)
-class _Running:
-    job: Job
-    pursuit: _Pursuit
-    process: subprocess.Popen[bytes]
+Event = tuple["_Hand", dict[str, Any] | None]  # what a process tells; None: it is gone
+
+
+class _Hand:
+    """A process that does one job after another."""
+
+    def __init__(self, run: Path, threads: int, events: queue.Queue[Event]) -> None:
+        self.job: Job | None = None
+        self.pursuit: _Pursuit | None = None
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "milrec.jobs", str(run)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # a job's own goes to its log
+            env={**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)},
+            start_new_session=True,  # an interrupt reaches it through us
+        )
+        threading.Thread(target=self._listen, args=(events,), daemon=True).start()
+
+    def take(self, job: Job, pursuit: _Pursuit, run: Path) -> None:
+        self.job, self.pursuit = job, pursuit
+        job.folder(run).mkdir(parents=True, exist_ok=True)
+        write_json(job.folder(run) / "job.json", job.model_dump())
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it is gone, which its silence tells
+            self.process.stdin.write(job.name.encode() + b"\n")
+            self.process.stdin.flush()
+
+    def _listen(self, events: queue.Queue[Event]) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            events.put((self, json.loads(line)))
+        self.process.wait()
+        events.put((self, None))
+
+    def close(self) -> None:
+        """Let it end; whoever is in the midst of a job was interrupted before."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 def carry_out(plans: list[Plan], run: Path, watcher: Watcher, at_once: int | None = None) -> None:
@@ -62,28 +104,47 @@ def carry_out(plans: list[Plan], run: Path, watcher: Watcher, at_once: int | Non
     pursuits = [_Pursuit(plan) for plan in plans]
     for pursuit in pursuits:
         _advance(pursuit, run, watcher, start=True)
-    events: queue.Queue[tuple[_Running, dict[str, Any] | None]] = queue.Queue()
-    running: list[_Running] = []
+    events: queue.Queue[Event] = queue.Queue()
+    hands: list[_Hand] = []
     try:
-        while True:
-            for pursuit in pursuits:
-                while pursuit.waiting and len(running) < at_once:
-                    running.append(_started(pursuit.waiting.pop(0), pursuit, run, events, at_once))
-            if not running:
-                return
-            one, values = _next(events)
-            if values is not None:
-                watcher.progress(one.job, values)
+        while any(pursuit.waiting for pursuit in pursuits) or any(hand.job for hand in hands):
+            _hand_out(pursuits, hands, run, events, at_once)
+            hand, values = _next(events)
+            if hand.job is not None and values is not None and "ended" not in values:
+                watcher.progress(hand.job, values)
                 continue
-            running.remove(one)
-            _end(one, run, watcher)
-            if len(one.pursuit.results) == one.pursuit.asked:
-                _advance(one.pursuit, run, watcher)
+            if values is None:
+                hands.remove(hand)
+            if hand.job is not None and hand.pursuit is not None:
+                pursuit = hand.pursuit
+                _end(hand, run, watcher)
+                if len(pursuit.results) == pursuit.asked:
+                    _advance(pursuit, run, watcher)
+            if values is None:
+                hand.close()
     finally:
-        _stop(running)
+        for hand in hands:
+            if hand.job is not None:
+                hand.process.send_signal(signal.SIGINT)  # it writes its checkpoint
+        for hand in hands:
+            hand.close()
 
 
-def _next(events: queue.Queue[tuple[_Running, dict[str, Any] | None]]) -> tuple[_Running, dict[str, Any] | None]:
+def _hand_out(
+    pursuits: list[_Pursuit], hands: list[_Hand], run: Path, events: queue.Queue[Event], at_once: int
+) -> None:
+    for pursuit in pursuits:
+        while pursuit.waiting:
+            free = next((hand for hand in hands if hand.job is None), None)
+            if free is None:
+                if len(hands) == at_once:
+                    return
+                free = _Hand(run, max(1, available() // at_once), events)
+                hands.append(free)
+            free.take(pursuit.waiting.pop(0), pursuit, run)
+
+
+def _next(events: queue.Queue[Event]) -> Event:
     while True:
         try:
             return events.get(timeout=0.5)  # with a timeout an interrupt is noticed at once
@@ -110,60 +171,17 @@ def _advance(pursuit: _Pursuit, run: Path, watcher: Watcher, start: bool = False
             return
 
 
-def _started(
-    job: Job, pursuit: _Pursuit, run: Path, events: queue.Queue[tuple[_Running, dict[str, Any] | None]], at_once: int
-) -> _Running:
-    folder = job.folder(run)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "job.json", job.model_dump())
-    threads = str(max(1, available() // at_once))
-    with (folder / "log.txt").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "milrec.jobs", str(run), job.name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env={**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads},
-            start_new_session=True,  # an interrupt reaches it through us
-        )
-    one = _Running(job, pursuit, process)
-    threading.Thread(target=_listen, args=(one, folder / "log.txt", events), daemon=True).start()
-    return one
-
-
-def _listen(one: _Running, log: Path, events: queue.Queue[tuple[_Running, dict[str, Any] | None]]) -> None:
-    """Pass on what a process tells, and at last that it has ended; validations go to its log."""
-    assert one.process.stdout is not None
-    validations = 0
-    for line in one.process.stdout:
-        values = json.loads(line)
-        if values.get("validations", 0) > validations:
-            validations = values["validations"]
-            with log.open("a") as file:
-                file.write(f"step {values['iteration']}: loss {values['loss']:.5g}, measure {values['measure']:.5f}\n")
-        events.put((one, values))
-    one.process.wait()
-    events.put((one, None))
-
-
-def _end(one: _Running, run: Path, watcher: Watcher) -> None:
-    """Note the result of a process; one that died without a result is broken: a later run tries again."""
-    result = one.job.result(run)
+def _end(hand: _Hand, run: Path, watcher: Watcher) -> None:
+    """Note the result of a job; where its process died without one it is broken, and a later run tries again."""
+    job, pursuit = hand.job, hand.pursuit
+    assert job is not None and pursuit is not None
+    result = job.result(run)
     if result is None:
-        lines = (one.job.folder(run) / "log.txt").read_text(errors="replace").strip().splitlines() or ["no message"]
-        code = one.process.returncode
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {lines[-1]}"
-        result = {"state": "broken", "error": f"its process {how}"}
-    one.pursuit.results[one.job.name] = result
-    watcher.ended(one.job, result)
-
-
-def _stop(running: list[_Running]) -> None:
-    """Interrupt what still runs, so that it writes its checkpoint, and wait for it."""
-    for one in running:
-        one.process.send_signal(signal.SIGINT)
-    for one in running:
-        try:
-            one.process.wait(30)
-        except subprocess.TimeoutExpired:
-            one.process.kill()
+        log = job.folder(run) / "log.txt"
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        code = hand.process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        result = {"state": "broken", "error": f"its process {how}" + (f" ({lines[-1]})" if lines else "")}
+    hand.job = hand.pursuit = None
+    pursuit.results[job.name] = result
+    watcher.ended(job, result)

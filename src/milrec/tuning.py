@@ -120,7 +120,7 @@ def _trial(optuna: Any, entry: ModelEntry, places: dict[str, Any], result: dict[
 
 def _keep(optuna: Any, finished: list[Any], path: Path) -> None:
     """Add the trials that are new to the study in the run folder."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     for lock in path.parent.glob(path.name + ".lock*"):
         lock.unlink()  # of a run that was killed: the run folder has one user at a time
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
