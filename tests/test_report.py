@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from milrec import figures
+import made_up
+from milrec import figures, report_figures
+from milrec.entries import entries_of
 from milrec.errors import FolderError
-from milrec.experiment import read_recipe, run
+from milrec.experiment import run
+from milrec.recipes import read_recipe
 from milrec.report import render
 
 RECIPE = """
@@ -39,9 +42,8 @@ settings = { epochs = 4, n_factors = 16 }
 
 class Silent:
     def stage(self, text): ...
-    def fitting(self, name, progress): ...
-    def evaluating(self, name, done, total): ...
-    def finished(self, name, evaluation): ...
+    def progress(self, job, values): ...
+    def ended(self, job, result): ...
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +54,15 @@ def results(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page_file(results, tmp_path_factory) -> Path:
+def full():
+    """A made-up run with all that a run may have: eleven models, three seeds, dials, searches, a failure."""
+    return made_up.the_papers_run()
+
+
+@pytest.fixture(scope="module", params=["small", "full"])
+def page_file(request, results, full, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render(results), encoding="utf-8")
+    path.write_text(render(results if request.param == "small" else full), encoding="utf-8")
     return path
 
 
@@ -86,15 +94,19 @@ class Cells(HTMLParser):
 
     def handle_endtag(self, tag):
         if tag in ("td", "th") and self.cell is not None:
-            self.rows[-1].append(self.cell.strip())
+            self.rows[-1].append(" ".join(self.cell.split()))
             self.cell = None
 
 
-def test_the_table_shows_the_measures_of_the_results(results):
-    table = re.search(r'<table id="measures">.*?</table>', render(results), re.DOTALL).group(0)
+def table(page: str, name: str) -> list[list[str]]:
+    """The texts of a table of the page, its header first."""
     parser = Cells()
-    parser.feed(table)
-    header, *rows = parser.rows
+    parser.feed(re.search(rf'<table id="{name}".*?</table>', page, re.DOTALL).group(0))
+    return parser.rows
+
+
+def test_the_table_shows_the_measures_of_the_results(results):
+    header, *rows = table(render(results), "measures")
     assert [row[0] for row in rows] == [model["name"] for model in results["models"]]
     for row, model in zip(rows, results["models"], strict=True):
         shown = row[header.index("NDCG@100")].split()[0]
@@ -104,6 +116,11 @@ def test_the_table_shows_the_measures_of_the_results(results):
 def test_the_best_of_a_column_is_marked(results):
     best = max(model["evaluation"]["ndcg@100"] for model in results["models"])
     assert f"<b>{best:.3f}</b>" in render(results)
+
+
+def test_a_column_in_which_all_are_the_same_has_no_best():
+    page = render(made_up.run([made_up.model("one"), made_up.model("another")]))
+    assert "<b>0.350</b>" not in page and ">0.350" in page
 
 
 def test_names_are_escaped(results):
@@ -129,12 +146,136 @@ def test_what_is_no_result_is_refused():
         render({"format": "milrec-results", "models": []})
 
 
-def test_several_seeds_are_shown_as_a_mean(results):
-    doubled = json.loads(json.dumps(results))
-    again = json.loads(json.dumps(doubled["models"][3]))
-    again["seed"], again["evaluation"]["ndcg@100"] = 1, again["evaluation"]["ndcg@100"] + 0.1
-    doubled["models"].append(again)
-    assert f"{results['models'][3]['evaluation']['ndcg@100'] + 0.05:.3f}" in render(doubled)
+def test_several_seeds_are_shown_as_a_mean_with_their_standard_deviation():
+    seeds = [made_up.model("MIL", seed, "mil", ndcg_at_100=value) for seed, value in enumerate((0.31, 0.33, 0.35))]
+    page = render(made_up.run([made_up.model("Popularity", ndcg_at_100=0.2), *seeds]))
+    header, popularity, mil = table(page, "measures")
+    place = header.index("NDCG@100")
+    assert mil[place] == "0.330 ± 0.020"
+    assert popularity[place] == "0.200 0.196–0.204"  # one seed: the interval over users
+    header, _, made = table(page, "making")
+    assert made[header.index("seeds")] == "0, 1, 2"
+    assert made[header.index("fit, s")] == "12.3–14.3"
+
+
+def test_figures_of_several_seeds_are_means():
+    seeds = [made_up.model("MIL", seed, "mil", shares=share) for seed, share in enumerate([(30, 40, 30), (40, 40, 20)])]
+    (entry,) = entries_of(made_up.run(seeds))
+    assert entry.shares() == {"short": 35, "medium": 40, "long": 25}
+    firsts = [seed["evaluation"]["rank_evolution"]["short"][0] for seed in seeds]
+    assert entry.evolution("short")[0] == pytest.approx(sum(firsts) / 2)
+    assert entry.preferences() is None
+
+
+def test_our_figures_stand_beside_the_papers_with_a_mark_where_they_agree():
+    models = [
+        made_up.model("CE point lin-sig", recall_at_1=0.2871, ndcg_at_100=0.3601, shares=(41.6, 40.1, 18.3)),
+        made_up.model("Our own"),
+    ]
+    page = render(made_up.run(models, users=136_700, items=20_200, paper={"table": "metrics", "dataset": "ml-20m"}))
+    header, *rows = table(page, "paper-1")
+    assert [row[0] for row in rows] == ["CE point lin-sig"]
+    assert rows[0][header.index("Recall@1")] == "0.287 paper 0.284, +0.003 ✓"
+    assert rows[0][header.index("NDCG@100")] == "0.360 paper 0.366, -0.006"
+    assert "Not in this run: MF-square" in page
+    _, shares = table(page, "paper-2")
+    assert shares[1:] == ["41.6 paper 41.1, +0.5 ✓", "40.1 paper 40.1, +0.0 ✓", "18.3 paper 18.8, -0.5 ✓"]
+    _, cuts = table(page, "paper-3")
+    assert cuts == ["items", "177 paper 177, +0 ✓", "790 paper 784, +6 ✓"]
+
+
+def test_other_data_than_the_papers_are_shown_without_differences_and_marks():
+    models = [made_up.model("MIL lin-sig", loss="mil", preferences=made_up.LIN_MIL)]
+    page = render(made_up.run(models, paper={"table": "metrics", "dataset": "netflix"}))
+    assert "These are not the paper&#39;s data" in page and "for orientation only" in page
+    tables = [table(page, f"paper-{number}") for number in (1, 2, 3, 4)]
+    assert tables[0][1][1] == "0.250 paper 0.304"
+    assert tables[2][1][1] == "0.0 paper 0.0"  # the distribution of preferences
+    assert "✓" not in str(tables)
+
+
+def test_a_run_that_names_no_table_of_the_paper_has_none(results):
+    assert 'id="paper"' not in render(results)
+
+
+def test_the_papers_claims_are_a_list_with_verdicts(full):
+    page = render(full)
+    claims = page[page.index('id="claims"') :]
+    assert "21 hold, 0 do not hold, 1 cannot be told" in claims
+    assert claims.index('class="verdict holds"') < claims.index("<summary>") < claims.index('class="verdict untold"')
+
+
+def test_failures_are_shown_in_a_box(full, results):
+    assert "SLIM, seed 1</b>: the fit ran out of memory" in render(full)
+    assert 'id="failures"' not in render(results)
+
+
+def test_a_search_shows_its_trials_and_says_what_it_chose(full):
+    page = render(full)
+    search = full["searches"][0]
+    values = [trial for trial in search["trials"] if trial["value"] is not None]
+    svg = report_figures.trials(search, "mil")
+    assert svg.count("<circle") == len(values) + 1  # and the ring
+    assert svg.count('fill="var(--card)"') == sum(trial["state"] == "given up" for trial in values)
+    assert "12 trials (2 given up, 2 failed)" in page
+    header, *rows = table(page, "making")
+    chosen = {row[0]: row[header.index("chosen on validation")] for row in rows}
+    assert chosen["Popularity"] == "–" and chosen[search["name"]].startswith("weight_decay = ")
+
+
+def test_a_search_without_a_value_is_words_alone():
+    trials = [{"number": 0, "values": {"x": 1}, "state": "broken", "value": None, "error": "killed"}]
+    search = {"name": "MIL", "measure": "ndcg@100", "trials": trials, "tuned": {}}
+    page = render(made_up.run([made_up.model("MIL", loss="mil")], searches=[search]))
+    assert "1 trial (1 broken)" in page
+
+
+def test_dials_are_lines_with_their_values_as_tool_tips(full):
+    svg = report_figures.trade(entries_of(full))
+    dialled = {model["name"] for model in full["models"] if "dialled" in model}
+    assert svg.count("<polyline") == len(dialled) == 4
+    assert "MIL lin-sig: dial 0.2, NDCG@100 0.3490, long tail 35.9 %" in svg
+    assert "MF-square: long-tail share" in svg  # a model without dials is a point
+    assert "Far below, and not drawn: Popularity" in render(full)
+
+
+def test_the_figure_of_rank_evolution_is_drawn_as_in_the_paper(full):
+    svg = report_figures.evolution(report_figures.focus(entries_of(full)))
+    assert svg.count("<polyline") == 9
+    for colour in ("mil", "ce", "multi"):
+        assert svg.count(f'stroke="var(--{colour})"') == 3
+    assert svg.count('stroke-dasharray="8 4"') == svg.count('stroke-dasharray="1.5 4"') == 3
+
+
+def test_the_missing_term_is_drawn_where_there_is_a_mil_model(full, results):
+    assert report_figures.used_pairs(entries_of(full)) == [(1e6, 10.0)]
+    assert "The missing term of MIL" in render(full)
+    assert "The missing term of MIL" not in render(made_up.run([made_up.model("CE point")]))
+    own = report_figures.missing_term_lines([(2e6, 10)])
+    assert len(own) == 6 and own[-1] == ("A = 2e6, γ = 10 (in this run)", "ink", "6 4")
+    assert report_figures.missing_term([(2e6, 10)]).count("<polyline") == 6
+
+
+def test_comparisons_are_shown_from_the_side_of_mil(full):
+    header, *rows = table(render(full), "compared")
+    shown = {row[0]: row[header.index("Recall@1")] for row in rows}
+    assert "MIL lin-sig" not in shown
+    assert shown["CE_Point lin-sig"] == "+0.0150 better +0.0120 to +0.0180, p < 0.001"
+    assert "may be chance" in shown["MIL sig-sig"]
+
+
+def test_results_of_older_runs_are_still_shown(results):
+    older = json.loads(json.dumps(results))
+    for name in ("paper", "searches", "comparisons", "failures"):
+        older.pop(name, None)
+    for model in older["models"]:
+        for name in ("tuned", "validation", "dialled"):
+            model.pop(name, None)
+        if model["history"]:
+            model["history"].pop("kept_iteration", None)
+    page = render(older)
+    for section in ("paper", "searches", "comparisons", "failures"):
+        assert f'id="{section}"' not in page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -156,7 +297,7 @@ def test_the_page_opens_offline_without_errors_at_any_width(browser, page_file, 
 def test_every_figure_is_drawn_inside_its_frame(browser, page_file):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(page_file.as_uri())
-    assert page.locator("svg").count() == 8
+    assert page.locator("figure svg").count() >= 8
     outside = page.evaluate(
         """() => [...document.querySelectorAll('svg')].flatMap(svg => {
             const frame = svg.getBoundingClientRect();
@@ -168,6 +309,16 @@ def test_every_figure_is_drawn_inside_its_frame(browser, page_file):
         })"""
     )
     assert outside == []
+    page.close()
+
+
+def test_tables_scroll_inside_their_own_box_on_a_phone(browser, full, tmp_path):
+    (tmp_path / "report.html").write_text(render(full), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((tmp_path / "report.html").as_uri())
+    boxes = page.evaluate("[...document.querySelectorAll('.scroll')].map(box => box.scrollWidth > box.clientWidth)")
+    assert any(boxes)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     page.close()
 
 
@@ -185,6 +336,7 @@ def test_ticks_are_round_numbers_within_the_axis():
     assert figures.axis("x", [0.0, 1.0], zero=True).ticks() == pytest.approx([0, 0.5, 1.0])
     assert figures.Axis("x", 1, 1000, log=True).ticks() == [1, 10, 100, 1000]
     assert figures.nice_step(0.3) == 0.5
+    assert figures.Axis("trial", 0, 3, whole=True).ticks() == [0, 1, 2, 3]
 
 
 def test_an_axis_of_equal_values_still_has_a_place_for_them():
@@ -198,7 +350,8 @@ def test_names_beside_points_do_not_cover_one_another(browser):
     y = figures.axis("NDCG", [0.18, *(point[3] for point in crowded)])
     page = browser.new_page(viewport={"width": 480, "height": 300})
     style = "<style>svg text { font: 12px system-ui, sans-serif }</style>"  # as the page has it
-    page.set_content(f"{style}<body style='margin:0'>{figures.points(crowded, x, y, 'crowded')}</body>")
+    svg = figures.points(crowded, figures.Frame(x, y), "crowded")
+    page.set_content(f"{style}<body style='margin:0'>{svg}</body>")
     boxes = page.evaluate(
         "[...document.querySelectorAll('text')].filter(t => t.textContent.startsWith('model'))"
         ".map(t => { const b = t.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3] })"
