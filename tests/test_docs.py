@@ -88,11 +88,19 @@ def test_every_function_and_test_of_the_paper_map_exists():
 
 
 def test_every_setting_is_documented():
-    from milrec.config import AutoencoderSettings, FactorizationSettings, TargetSettings, TrainingSettings
+    from milrec.config import (
+        AutoencoderSettings,
+        CollaborativeSettings,
+        FactorizationSettings,
+        TargetSettings,
+        TrainingSettings,
+        VariationalSettings,
+    )
     from milrec.losses import LOSSES
 
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    for settings in (AutoencoderSettings, FactorizationSettings, TargetSettings, TrainingSettings, *LOSSES.values()):
+    models = (AutoencoderSettings, CollaborativeSettings, VariationalSettings, FactorizationSettings)
+    for settings in (*models, TargetSettings, TrainingSettings, *LOSSES.values()):
         for name in settings.model_fields:
             if name not in ("model", "loss", "pair_epsilon"):
                 assert name in text, f"{settings.__name__}.{name}"

@@ -18,7 +18,15 @@ from torch import Tensor
 from milrec.compiled_lists import add_bias, hide, hide_columns, top_lists
 from milrec.compiled_rows import weighted_rows
 from milrec.folding import fold_in
-from milrec.models import DenoisingAutoencoder, MatrixFactorization, Model, Popularity, encoder_inputs
+from milrec.models import (
+    CollaborativeAutoencoder,
+    Factors,
+    MatrixFactorization,
+    Model,
+    Popularity,
+    encoder_inputs,
+    with_own_rows,
+)
 from milrec.presets import FitSettings
 from milrec.rows import Rows
 from milrec.splitting import Audience
@@ -89,7 +97,7 @@ def logits_of(
     if isinstance(model, Popularity):
         out.zero_()
     else:
-        latent = _latents(model, settings, audience, block, n_drawn)  # (ROWS, n_factors)
+        latent = _latents(model, settings, audience, block, n_drawn)  # (ROWS, width)
         weight = model.decoder_weight.detach()
         for start in range(0, len(weight), _COLUMNS):
             part = weight[start : start + _COLUMNS]
@@ -125,13 +133,7 @@ def _fill(scores: Scores, items: npt.NDArray[np.int64], values: Scores) -> None:
         values[:] = np.take_along_axis(scores, np.maximum(items, 0), axis=1)
 
 
-def _latents(
-    model: DenoisingAutoencoder | MatrixFactorization,
-    settings: FitSettings,
-    audience: Audience,
-    block: slice,
-    n_drawn: int,
-) -> Tensor:
+def _latents(model: Factors, settings: FitSettings, audience: Audience, block: slice, n_drawn: int) -> Tensor:
     """Latents of at most `ROWS` users, filled up to `ROWS`, where the model is: on the CPU or a GPU."""
     device = model.decoder_bias.device
     users = np.arange(block.start, block.stop)
@@ -142,8 +144,11 @@ def _latents(
         rows = np.resize(audience.rows[block], ROWS)
         with torch.no_grad():
             return model.encode(torch.from_numpy(rows).to(device))
-    inputs = encoder_inputs(_filled(Rows.of(audience.adopted, users)), model.settings.input_weights)
-    product = torch.zeros(ROWS, model.settings.n_factors)
+    inputs = encoder_inputs(Rows.of(audience.adopted, users), model.settings.input_weights)
+    if isinstance(model, CollaborativeAutoencoder) and audience.rows is not None:
+        inputs = with_own_rows(inputs, len(model.decoder_bias) + audience.rows[block])
+    inputs = _filled(inputs)
+    product = torch.zeros(ROWS, model.encoder_weight.shape[1])
     weight = model.encoder_weight.detach().cpu().numpy()
     weighted_rows(0, ROWS, weight, inputs.indptr, inputs.items, inputs.values, product.numpy())
     with torch.no_grad():
