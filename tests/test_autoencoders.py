@@ -162,7 +162,9 @@ def test_the_noise_is_drawn_after_all_that_other_models_draw(small_catalogue):
     for part in ("indptr", "items", "values"):
         assert np.array_equal(getattr(variational.inputs, part), getattr(denoising.inputs, part))
     items = small_catalogue.n_items
-    assert np.array_equal(collaborative.inputs.dense(items + 300)[:, :items], denoising.inputs.dense(items))
+    assert np.array_equal(
+        collaborative.inputs.dense(items + small_catalogue.n_users)[:, :items], denoising.inputs.dense(items)
+    )
 
 
 def test_lists_of_a_variational_autoencoder_take_the_mean_and_draw_nothing(small_catalogue):
@@ -202,7 +204,7 @@ def test_the_divergence_of_a_standard_normal_is_nothing():
 
 
 def test_a_user_sees_the_own_row_whatever_corruption_hides(small_catalogue):
-    settings = settings_for("cdae", values={**CDAE, "corruption": 0.95})
+    settings = settings_for("cdae", values={**CDAE, "corruption": 0.95, "target_set": "all"})
     n_items = small_catalogue.n_items
     for step in range(10):
         batch = batch_of(small_catalogue, settings, step)
@@ -246,7 +248,7 @@ def test_users_whom_the_model_has_not_met_are_judged(small_catalogue, model, val
     split = milrec.split_users(small_catalogue, seed=0)
     recommender = milrec.fit(split, model, n_factors=4, epochs=2, **values)
     first, second = (recommender.evaluate(split) for _ in range(2))
-    assert first == second or str(first) == str(second)
+    assert first.measures == second.measures and np.isfinite(list(first.measures.values())).all()
 
 
 def test_a_variational_autoencoder_lists_the_same_every_time(small_catalogue):
@@ -289,12 +291,7 @@ def test_models_are_built_in_the_right_shape_and_start_at_zero(settings, shapes)
 
 
 @pytest.mark.parametrize(
-    ("model", "values", "name"),
-    [
-        ("vae", {"n_hidden": 5}, "posterior_weight"),
-        ("vae", {"n_hidden": 5}, "hidden_bias"),
-        ("cdae", {}, "encoder_weight"),
-    ],
+    ("model", "name"), [("vae", "posterior_weight"), ("vae", "hidden_bias"), ("cdae", "encoder_weight")]
 )
 @pytest.mark.parametrize("damage", ["absent", "of another shape"])
 def test_a_folder_whose_weights_are_of_another_shape_is_refused(small_catalogue, tmp_path, model, name, damage):
