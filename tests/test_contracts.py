@@ -9,15 +9,17 @@ import milrec
 from milrec.config import MODELS, TargetSettings
 from milrec.errors import SettingsError
 from milrec.losses import LOSSES
+from milrec.presets import DEFAULT_LOSSES
 
 TARGET_SETS = TargetSettings.model_fields["target_set"].annotation.__args__
 DRAWS = [target_set for target_set in TARGET_SETS if target_set != "auto"]  # auto becomes one of the others
-WITHOUT_LOSS = [model for model in MODELS if model not in ("dae", "mf")]
+WITHOUT_LOSS = [model for model in MODELS if model not in DEFAULT_LOSSES]
 COMBINATIONS = [
     (model, loss, target_set)
-    for model, loss in itertools.product(("dae", "mf"), LOSSES)
+    for model, loss in [*itertools.product(("dae", "cdae", "mf"), LOSSES), ("vae", "multinomial")]
     for target_set in ((None,) if loss == "multinomial" else DRAWS)
 ]
+PAIRS = pytest.mark.parametrize(("model", "loss"), dict.fromkeys((model, loss) for model, loss, _ in COMBINATIONS))
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,11 @@ def split(small_catalogue):
 
 def fitted(split, model, loss, target_set, seed=0):
     values = {} if target_set is None else {"target_set": target_set, "target_factor": 2}
-    return milrec.fit(split, model, loss, seed=seed, n_factors=4, epochs=2, **values)
+    return milrec.fit(split, model, loss, seed=seed, n_factors=4, epochs=2, **values, **small(model))
+
+
+def small(model):
+    return {"n_hidden": 5} if model == "vae" else {}
 
 
 def weights(recommender) -> dict[str, bytes]:
@@ -38,7 +44,7 @@ def test_every_combination_is_here():
     assert set(LOSSES) == {"square", "pointwise", "pairwise", "multinomial", "mil"}
     assert set(TARGET_SETS) == {"per_user", "shared", "expectation", "all", "auto"}
     assert set(DRAWS) == {"per_user", "shared", "expectation", "all"}
-    assert len(COMBINATIONS) == 2 * (4 * 4 + 1)
+    assert len(COMBINATIONS) == 3 * (4 * 4 + 1) + 1
     assert set(WITHOUT_LOSS) == {"ease", "slim", "wmf", "popularity"}
 
 
@@ -79,7 +85,7 @@ def saves_loads_and_lists(recommender, split, tmp_path):
     assert np.isfinite(table["score"].to_numpy()).all()
 
 
-@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss != "multinomial"])
 def test_auto_is_the_expectation_on_a_small_catalogue(split, model, loss):
     auto, expectation = (fitted(split, model, loss, target_set) for target_set in ("auto", "expectation"))
@@ -88,8 +94,7 @@ def test_auto_is_the_expectation_on_a_small_catalogue(split, model, loss):
     assert weights(auto) == weights(expectation)
 
 
-@pytest.mark.parametrize("model", ["dae", "mf"])
-@pytest.mark.parametrize("loss", LOSSES)
+@PAIRS
 def test_a_model_of_a_loss_recommends_to_a_new_user(split, model, loss):
     recommender = fitted(split, model, loss, None if loss == "multinomial" else "shared")
     adopted, rejected = recommender.item_ids[:5], recommender.item_ids[5:8]
@@ -114,14 +119,14 @@ def test_a_model_without_a_loss_is_judged_on_held_out_users(small_catalogue, mod
     assert np.isfinite(milrec.fit(split, model).evaluate(split).measures["ndcg@100"])
 
 
-@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
 @pytest.mark.parametrize("target_set", TARGET_SETS)
 def test_the_multinomial_loss_takes_no_target_set(split, model, target_set):
     with pytest.raises(SettingsError, match="unknown setting 'target_set'"):
         milrec.fit(split, model, "multinomial", target_set=target_set)
 
 
-@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
 @pytest.mark.parametrize("loss", ["square", "pointwise"])
 def test_a_model_with_a_confidence_in_adopted_items_is_another_model(split, model, loss):
     plain, confident = (
@@ -132,12 +137,11 @@ def test_a_model_with_a_confidence_in_adopted_items_is_another_model(split, mode
     assert confident.fitted.history.losses[0] != plain.fitted.history.losses[0]
 
 
-@pytest.mark.parametrize("model", ["dae", "mf"])
-@pytest.mark.parametrize("loss", LOSSES)
+@PAIRS
 def test_the_loss_falls_where_a_model_is_given_time(split, model, loss):
     values = {} if loss == "multinomial" else {"target_set": "per_user", "target_factor": 2}
     length = {"epochs": 20, "validate_every": 15, "learning_rate": 2e-2, "patience": 0}
-    losses = milrec.fit(split, model, loss, n_factors=4, **length, **values).fitted.history.losses
+    losses = milrec.fit(split, model, loss, n_factors=4, **length, **values, **small(model)).fitted.history.losses
     assert losses[-1] < losses[0]
 
 
@@ -151,12 +155,12 @@ def split_with_an_empty_user() -> milrec.Split:
     return milrec.Split(train, whole.validation, whole.test, "interactions", 0)
 
 
-@pytest.mark.parametrize("model", ["dae", "mf"])
-@pytest.mark.parametrize("loss", LOSSES)
+@PAIRS
 def test_a_user_without_training_items_does_no_harm(model, loss):
     """A split may keep back the only item of a user."""
     values = {} if loss == "multinomial" else {"target_set": "per_user", "target_factor": 1}
-    recommender = milrec.fit(split_with_an_empty_user(), model, loss, n_factors=2, epochs=3, batch_size=2, **values)
+    values |= {"n_factors": 2, "epochs": 3, "batch_size": 2, **small(model)}
+    recommender = milrec.fit(split_with_an_empty_user(), model, loss, **values)
     assert all(value.isfinite().all() for value in recommender.fitted.model.parameters())
     assert recommender.recommend([3], n=3).num_rows == 2
 
@@ -168,8 +172,7 @@ def test_a_user_without_training_items_does_no_harm_to_a_model_without_a_loss(mo
     assert recommender.recommend([3], n=3).num_rows == 2
 
 
-@pytest.mark.parametrize("model", ["dae", "mf"])
-@pytest.mark.parametrize("loss", LOSSES)
+@PAIRS
 def test_one_user_and_one_item_are_enough(model, loss):
     split = milrec.split_interactions(milrec.read({"user": ["a"], "item": ["x"]}), seed=0, held_out=0.0)
     recommender = milrec.fit(split, model, loss, n_factors=1, epochs=2)

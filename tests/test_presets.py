@@ -2,7 +2,14 @@
 
 import pytest
 
-from milrec.config import AutoencoderSettings, FactorizationSettings, TargetSettings, TrainingSettings
+from milrec.config import (
+    AutoencoderSettings,
+    CollaborativeSettings,
+    FactorizationSettings,
+    TargetSettings,
+    TrainingSettings,
+    VariationalSettings,
+)
 from milrec.errors import SettingsError
 from milrec.losses import LOSSES
 from milrec.presets import PAPER_MODELS, SECTIONS, fit_settings, settings_for
@@ -22,7 +29,44 @@ PAPER_TABLE = {  # name: model, encoder, decoder, loss, range of λ, factor
 
 
 def test_every_row_of_the_papers_table_has_a_name_and_no_other_has():
-    assert set(PAPER_MODELS) == set(PAPER_TABLE)
+    assert set(PAPER_MODELS) == {*PAPER_TABLE, "multi-vae-pr"}
+
+
+def test_the_variational_autoencoder_of_the_paper_has_the_settings_of_liangs_code():
+    settings = settings_for("multi-vae-pr")
+    model, training = settings.model, settings.training
+    assert (model.n_hidden, model.n_factors, model.corruption) == (600, 200, 0.5)
+    assert model.annealing_cap / model.annealing_steps == pytest.approx(1 / 200_000)
+    assert (training.batch_size, training.epochs, training.learning_rate) == (500, 200, 1e-3)
+    assert (training.schedule, training.weight_decay, training.averaging) == ("constant", 0, 0)
+    assert settings == settings_for("multi-vae-pr", "multinomial")
+
+
+def test_a_variational_autoencoder_takes_the_multinomial_loss_alone():
+    assert settings_for("vae") == settings_for("vae", "multinomial")
+    for loss in set(LOSSES) - {"multinomial"}:
+        with pytest.raises(SettingsError) as error:
+            settings_for("vae", loss)
+        assert str(error.value) == f"model 'vae' is fitted with the multinomial loss alone, not with '{loss}'"
+
+
+@pytest.mark.parametrize("name", ["vae", "multi-vae-pr"])
+def test_a_variational_autoencoder_does_not_start_from_the_directions_of_the_data(name):
+    with pytest.raises(SettingsError) as error:
+        settings_for(name, values={"start": "svd"})
+    assert str(error.value) == "start 'svd' is for models with one hidden layer; model 'vae' needs start=glorot"
+
+
+@pytest.mark.parametrize("key", ["encoder", "decoder", "target_set"])
+def test_what_a_variational_autoencoder_does_not_choose_is_no_setting_of_it(key):
+    with pytest.raises(SettingsError, match=f"unknown setting '{key}' for vae with multinomial; known settings: "):
+        settings_for("vae", values={key: "linear"})
+
+
+def test_a_collaborative_autoencoder_is_fitted_with_the_logistic_loss_of_its_paper_unless_told_otherwise():
+    settings = settings_for("cdae")
+    assert settings == settings_for("cdae", "pointwise")
+    assert (settings.model.encoder, settings.model.decoder) == ("sigmoid", "sigmoid")
 
 
 @pytest.mark.parametrize("name", PAPER_TABLE)
@@ -63,7 +107,7 @@ def test_without_a_name_it_is_the_autoencoder_with_the_missing_information_loss(
     assert settings == settings_for("dae") == settings_for("dae", "mil") == settings_for(None, "mil")
 
 
-@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_model_has_settings_for_every_loss(model, loss):
     settings = settings_for(model, loss)
@@ -72,7 +116,7 @@ def test_every_model_has_settings_for_every_loss(model, loss):
     assert (settings.target_set is None) == (loss == "multinomial")
 
 
-@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_defaults_need_no_set_length(model, loss):
     training = settings_for(model, loss).training
@@ -97,16 +141,17 @@ def test_the_size_of_the_catalogue_decides_on_the_target_set_where_it_is_auto(n_
         assert settings.for_data(10, n_items).target_set.target_set == told
 
 
-@pytest.mark.parametrize("name", [*PAPER_TABLE, "popularity"])
+@pytest.mark.parametrize("name", [*PAPER_MODELS, "popularity"])
 def test_the_size_of_the_data_decides_nothing_for_the_papers_rows_and_popularity(name):
     assert settings_for(name).for_data(10**6, 10**6) == settings_for(name)
 
 
 def test_an_unknown_model_is_an_error_that_lists_the_known():
     with pytest.raises(SettingsError) as error:
-        settings_for("vae")
-    known = ", ".join(sorted([*PAPER_TABLE, "dae", "ease", "mf", "popularity", "slim", "wmf"]))
-    assert str(error.value) == f"unknown model 'vae'; known models: {known}"
+        settings_for("gpt")
+    others = ["multi-vae-pr", "dae", "cdae", "vae", "mf", "ease", "popularity", "slim", "wmf"]
+    known = ", ".join(sorted([*PAPER_TABLE, *others]))
+    assert str(error.value) == f"unknown model 'gpt'; known models: {known}"
 
 
 def test_an_unknown_loss_is_an_error_that_lists_the_known():
@@ -151,7 +196,9 @@ def test_an_unknown_loss_of_a_recipe_is_answered_with_the_known():
 
 
 @pytest.mark.parametrize("loss", LOSSES.values())
-@pytest.mark.parametrize("model", [AutoencoderSettings, FactorizationSettings])
+@pytest.mark.parametrize(
+    "model", [AutoencoderSettings, CollaborativeSettings, VariationalSettings, FactorizationSettings]
+)
 def test_every_setting_name_is_unique_over_sections(model, loss):
     sections = [model, loss, TargetSettings, TrainingSettings]
     names = [name for section in sections for name in section.model_fields if name not in ("model", "loss")]
@@ -243,7 +290,7 @@ def test_a_fitted_model_needs_a_loss_and_training_settings():
         fit_settings({"model": {"model": "dae"}})
 
 
-@pytest.mark.parametrize("name", [*PAPER_TABLE, "popularity", "dae", "mf"])
+@pytest.mark.parametrize("name", [*PAPER_MODELS, "popularity", "dae", "cdae", "vae", "mf"])
 def test_settings_come_back_from_their_plain_values(name):
     settings = settings_for(name)
     assert fit_settings(settings.model_dump()) == settings

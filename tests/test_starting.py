@@ -40,6 +40,14 @@ def test_directions_are_those_of_a_dense_svd(small_catalogue):
     assert vectors.T @ vectors == pytest.approx(np.eye(3), abs=1e-4)
 
 
+def test_items_of_a_collaborative_autoencoder_start_as_those_of_a_denoising_one_and_users_at_zero(small_catalogue):
+    collaborative, denoising = (started(small_catalogue, model) for model in ("cdae", "dae"))
+    n_items = small_catalogue.n_items
+    assert torch.equal(collaborative.encoder_weight[:n_items], denoising.encoder_weight)
+    assert torch.equal(collaborative.decoder_weight, denoising.decoder_weight)
+    assert not collaborative.encoder_weight[n_items:].any()
+
+
 @pytest.mark.parametrize("model", ["dae", "mf"])
 @pytest.mark.parametrize("logit", [0.05, 0.4])
 def test_adopted_items_start_with_the_mean_logit_that_is_asked_for(small_catalogue, model, logit):

@@ -38,7 +38,8 @@ CASES = [
     ("pointwise", {"target_set": "all", "confidence": 5}),
     ("multinomial", {}),
 ]
-MODELS = pytest.mark.parametrize("model", ["dae", "mf"])
+MODELS = pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
+VAE = {"n_hidden": 7, "annealing_cap": 0.5, "annealing_steps": 3}
 
 
 def name_of(value):
@@ -104,13 +105,34 @@ def test_the_fast_step_is_the_readable_one_whatever_the_encoder(small_catalogue,
     assert_same_steps(small_catalogue, settings_of(model, "pointwise", values), scale=3)
 
 
+@pytest.mark.parametrize("model", ["dae", "cdae"])
 @pytest.mark.parametrize(
     "values",
     [{"corruption": 0}, {"corruption": 0.9}, {"input_weights": "counts"}, {"input_weights": "log"}],
     ids=name_of,
 )
-def test_the_fast_step_is_the_readable_one_whatever_the_encoder_sees(small_catalogue, values):
-    assert_same_steps(small_catalogue, settings_of("dae", "square", {"target_set": "all", **values}))
+def test_the_fast_step_is_the_readable_one_whatever_the_encoder_sees(small_catalogue, model, values):
+    assert_same_steps(small_catalogue, settings_of(model, "square", {"target_set": "all", **values}))
+
+
+@pytest.mark.parametrize("data", ["small_catalogue", "checkerboard"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"corruption": 0},
+        {"corruption": 0.9, "input_weights": "log"},
+        {"annealing_cap": 0},
+        {"annealing_cap": 5, "annealing_steps": 1},
+        {"n_factors": 1, "n_hidden": 30},
+        {"weight_decay": 2.0},
+        {"weight_decay": 2.0, "weight_decay_form": "scaled"},
+    ],
+    ids=name_of,
+)
+def test_the_fast_step_of_a_variational_autoencoder_is_the_readable_one(request, data, values):
+    settings = settings_of("vae", "multinomial", {**VAE, "batch_size": 13, **values})
+    assert_same_steps(request.getfixturevalue(data), settings, scale=2)
 
 
 @MODELS
@@ -172,6 +194,9 @@ FITS = [
     ("dae", "pairwise", {"target_set": "shared", "target_factor": 2}),
     ("dae", "pairwise", {"target_set": "all"}),
     ("dae", "multinomial", {}),
+    ("cdae", "pointwise", {"target_set": "expectation"}),
+    ("cdae", "mil", {"target_set": "shared", "target_factor": 2}),
+    ("vae", "multinomial", VAE),
     ("mf", "square", {"target_set": "expectation"}),
 ]
 
@@ -201,6 +226,8 @@ def test_a_fast_fit_without_rejections_gives_the_same_bytes_for_any_number_of_th
         ("dae", "mil", {"target_set": "expectation"}),
         ("dae", "pointwise", {"target_set": "shared", "target_factor": 3}),
         ("dae", "multinomial", {}),
+        ("cdae", "pointwise", {"target_set": "expectation"}),
+        ("vae", "multinomial", VAE),
         ("mf", "square", {"target_set": "per_user", "target_factor": 3}),
     ],
     ids=name_of,
@@ -266,6 +293,8 @@ def interrupt_at(step):
         ("dae", "mil", {"target_set": "shared", "target_factor": 0.3}),
         ("mf", "pairwise", {"target_set": "shared", "target_factor": 0.3}),
         ("dae", "multinomial", {}),
+        ("cdae", "pointwise", {"target_set": "shared", "target_factor": 0.3}),
+        ("vae", "multinomial", {**VAE, "annealing_steps": 17}),
     ],
     ids=name_of,
 )
@@ -313,6 +342,8 @@ def test_a_resumed_fit_without_validation_ends_with_the_same_mean_of_its_weights
         ("mf", "pointwise", {}),
         ("dae", "pairwise", {"difference": "preferences"}),
         ("dae", "multinomial", {}),
+        ("cdae", "pointwise", {}),
+        ("vae", "multinomial", VAE),
     ],
     ids=name_of,
 )

@@ -90,6 +90,9 @@ def without_seconds(history):
         ("dae", "pairwise", {"target_set": "per_user"}),
         ("dae", "multinomial", {}),
         ("dae", "square", {}),
+        ("cdae", "pointwise", {}),
+        ("cdae", "mil", {"target_set": "shared", "target_factor": 0.5}),
+        ("vae", "multinomial", {"n_hidden": 12}),
         ("mf", "square", {}),
         ("mf", "pointwise", {"weight_decay": 1}),
         ("mf", "mil", {"weight_decay": 1}),
@@ -103,7 +106,7 @@ def test_the_checkerboard_is_learned(checkerboard, model, loss, values):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
 @pytest.mark.parametrize("target_set", ["per_user", "shared", "expectation", "all"])
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(checkerboard, model, target_set, engine):
     settings = quick(model, "mil", target_set=target_set, target_factor=0.5, engine=engine)
@@ -114,8 +117,20 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(checkerboard, m
     assert without_seconds(runs[0][1]) == without_seconds(runs[1][1])
 
 
-def test_a_fit_depends_on_no_global_generator(checkerboard):
-    settings = quick(target_set="per_user", target_factor=0.5)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_same_seed_gives_the_same_bytes_of_a_variational_autoencoder_and_another_does_not(checkerboard, engine):
+    settings = quick("vae", "multinomial", n_hidden=9, engine=engine)
+    first, second, other = (weight_bytes(fitted(checkerboard, settings, seed)[0]) for seed in (5, 5, 6))
+    assert first == second
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [quick(target_set="per_user", target_factor=0.5), quick("vae", "multinomial", n_hidden=9)],
+    ids=["dae", "vae"],
+)
+def test_a_fit_depends_on_no_global_generator(checkerboard, settings):
     torch.manual_seed(1)
     first, _ = fitted(checkerboard, settings)
     torch.manual_seed(2)
@@ -306,6 +321,8 @@ def test_progress_is_reported_after_every_step(checkerboard):
 BROKEN_FITS = [
     ("dae", "mil", {"target_set": "per_user", "target_factor": 0.5, "schedule": "one_cycle"}),
     ("dae", "multinomial", {"schedule": "linear"}),
+    ("cdae", "pointwise", {"target_set": "shared", "target_factor": 0.5}),
+    ("vae", "multinomial", {"n_hidden": 9, "annealing_steps": 10}),
     ("mf", "pairwise", {"target_set": "shared", "target_factor": 0.5, "schedule": "cosine"}),
 ]
 
@@ -347,7 +364,7 @@ def test_a_fit_that_was_interrupted_when_it_was_about_to_stop_early_stops_all_th
 
 
 def test_a_fit_that_is_interrupted_before_its_first_step_says_so(checkerboard, tmp_path, monkeypatch):
-    def interrupted(self, users, random):
+    def interrupted(self, users, iteration, random):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(batches._BatchMaker, "batch", interrupted)
@@ -578,7 +595,7 @@ def test_no_thread_is_left_behind(checkerboard, end):
 
 
 def test_an_error_while_a_batch_is_prepared_is_raised_by_the_fit(checkerboard, monkeypatch):
-    def failing(self, users, random):
+    def failing(self, users, iteration, random):
         raise MemoryError("no room for a batch")
 
     monkeypatch.setattr(batches._BatchMaker, "batch", failing)

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from milrec.config import AutoencoderSettings
+from milrec.config import CollaborativeSettings, FactorizationSettings, GradientSettings, VariationalSettings
 from milrec.interactions import Interactions
-from milrec.models import encoder_inputs
+from milrec.models import encoder_inputs, with_own_rows
 from milrec.presets import FitSettings
 from milrec.rows import Rows, Turned
 from milrec.sampling import TargetSet, draw_targets, n_missing_drawn, samples
@@ -29,9 +29,11 @@ _BATCHES_AHEAD = 3
 class Batch:
     """A batch of users, ready for a step."""
 
-    inputs: Rows  # what the encoder sees: adopted items; for matrix factorization the user's own number
+    inputs: Rows  # what the encoder sees: adopted items, the user's own number, or both
     turned: Turned  # the same by row of the encoder's weight
     targets: TargetSet
+    noise: npt.NDArray[np.float32] | None = None  # (n_batch, n_factors) ε of a variational autoencoder
+    annealing: float = 0.0  # β: the weight of its KL divergence
 
 
 def batches(train: Interactions, settings: FitSettings, seed: int, steps: range) -> Iterator[tuple[int, Batch]]:
@@ -47,7 +49,8 @@ def batches(train: Interactions, settings: FitSettings, seed: int, steps: range)
                 if iteration == steps.start or place == 0:
                     order = np.random.default_rng([seed, 3, epoch]).permutation(train.n_users)
                 users = order[place * maker.batch_size : (place + 1) * maker.batch_size]
-                _put(ready, (iteration, maker.batch(users, np.random.default_rng([seed, 4, iteration]))), ended)
+                random = np.random.default_rng([seed, 4, iteration])
+                _put(ready, (iteration, maker.batch(users, iteration, random)), ended)
                 if ended.is_set():
                     return
             _put(ready, None, ended)
@@ -84,23 +87,35 @@ class _BatchMaker:
         self.batch_size = settings.training.batch_size
         self.per_epoch = -(-train.n_users // self.batch_size)
         model = settings.model
-        self.input_weights = model.input_weights if isinstance(model, AutoencoderSettings) else None
-        self.corruption = model.corruption if isinstance(model, AutoencoderSettings) else 0.0
-        n_rows = train.n_users if self.input_weights is None else train.n_items
+        assert isinstance(model, GradientSettings)
+        self.model = model
+        n_item_rows = 0 if isinstance(model, FactorizationSettings) else train.n_items
+        has_users = isinstance(model, FactorizationSettings | CollaborativeSettings)
+        self.first_user_row = n_item_rows if has_users else None  # of the encoder's weight
+        n_rows = n_item_rows + (train.n_users if has_users else 0)
         self.counts = np.zeros(n_rows, dtype=np.int64)
         self.first_rows = np.arange(0 if samples(settings) else n_rows, dtype=np.int32)  # a sampled step touches few
         factor = settings.target_set.target_factor if settings.target_set else 1.0
         self.n_drawn = n_missing_drawn(train.adopted, factor)
 
-    def batch(self, users: npt.NDArray[np.int64], random: np.random.Generator) -> Batch:
+    def batch(self, users: npt.NDArray[np.int64], iteration: int, random: np.random.Generator) -> Batch:
         adopted, rejected = Rows.of(self.train.adopted, users), Rows.of(self.train.rejected, users)
         targets = draw_targets(adopted, rejected, self.train.n_items, self.settings.target_set, self.n_drawn, random)
-        if self.input_weights is None:
-            n = len(users)
-            inputs = Rows(np.arange(n + 1), users.astype(np.int32), np.ones(n, dtype=np.float32))
-        else:
-            inputs = corrupted(encoder_inputs(adopted, self.input_weights), self.corruption, random)
-        return Batch(inputs, inputs.turned(self.first_rows, self.counts), targets)
+        inputs, model = Rows.none(len(users)), self.model
+        if not isinstance(model, FactorizationSettings):
+            inputs = corrupted(encoder_inputs(adopted, model.input_weights), model.corruption, random)
+        if self.first_user_row is not None:
+            inputs = with_own_rows(inputs, self.first_user_row + users)
+        turned = inputs.turned(self.first_rows, self.counts)
+        if not isinstance(model, VariationalSettings):
+            return Batch(inputs, turned, targets)
+        noise = random.standard_normal((len(users), model.n_factors), dtype=np.float32)
+        return Batch(inputs, turned, targets, noise, annealing(model, iteration))
+
+
+def annealing(model: VariationalSettings, iteration: int) -> float:
+    """β of a step: from 0 at the first one straight up to the cap."""
+    return model.annealing_cap * min(1.0, iteration / model.annealing_steps)
 
 
 def corrupted(inputs: Rows, corruption: float, random: np.random.Generator) -> Rows:

@@ -217,7 +217,8 @@ def fit(
     split: Annotated[Path, typer.Argument(help="Split folder.")],
     out: Annotated[Path, typer.Option(help="Model folder to write.")],
     model: Annotated[
-        str | None, typer.Option(help="dae, mf, ease, slim, wmf, popularity, or a row of the paper: see milrec models.")
+        str | None,
+        typer.Option(help="dae, cdae, vae, mf, ease, slim, wmf, popularity, or a row of the paper: see milrec models."),
     ] = None,
     loss: Annotated[str | None, typer.Option(help="mil, multinomial, pairwise, pointwise or square.")] = None,
     set: Annotated[

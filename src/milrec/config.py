@@ -9,13 +9,18 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from milrec.errors import SettingsError
 
 Activation = Literal["linear", "sigmoid", "tanh", "relu"]
+Corruption = Annotated[float, Field(ge=0, lt=1, description="probability that the encoder does not see an item")]
+InputWeights = Annotated[
+    Literal["binary", "counts", "log"],
+    Field(description="what the encoder sees of an adopted item: 1, its weight, or log(1 + weight)"),
+]
 MEASURES = ("recall", "ndcg", "novelty_ndcg")  # ranking measures that may choose the weights to keep
 LIST_LENGTH = 200  # items in the lists that are judged: the paper's top-200
 S = TypeVar("S", bound="Settings")
@@ -34,10 +39,33 @@ class AutoencoderSettings(Settings):
     n_factors: int = Field(200, ge=1, description="D, the size of the hidden layer")
     encoder: Activation = Field("linear", description="activation s of the hidden layer")
     decoder: Literal["sigmoid", "linear"] = Field("sigmoid", description="activation s' of the output")
-    corruption: float = Field(0.5, ge=0, lt=1, description="probability that the encoder does not see an item")
-    input_weights: Literal["binary", "counts", "log"] = Field(
-        "binary", description="what the encoder sees of an adopted item: 1, its weight, or log(1 + weight)"
-    )
+    corruption: Corruption = 0.5
+    input_weights: InputWeights = "binary"
+
+
+class CollaborativeSettings(Settings):
+    """Collaborative denoising autoencoder: the same with a vector per user, h = s(W·v + V_u + b) (Wu et al. 2016)."""
+
+    model: Literal["cdae"] = "cdae"
+    n_factors: int = Field(200, ge=1, description="D, the size of the hidden layer")
+    encoder: Activation = Field("sigmoid", description="activation s of the hidden layer")
+    decoder: Literal["sigmoid", "linear"] = Field("sigmoid", description="activation s' of the output")
+    corruption: Corruption = 0.5
+    input_weights: InputWeights = "binary"
+
+
+class VariationalSettings(Settings):
+    """Variational autoencoder, Multi-VAE: items → tanh → mean and variance of z → tanh → items (Liang et al. 2018)."""
+
+    model: Literal["vae"] = "vae"
+    n_factors: int = Field(200, ge=1, description="size of z, what is drawn between encoder and decoder")
+    n_hidden: int = Field(600, ge=1, description="size of the hidden layers before and after z")
+    corruption: Corruption = 0.5
+    input_weights: InputWeights = "binary"
+    annealing_cap: float = Field(0.2, ge=0, description="weight β of the KL divergence once it is annealed")
+    annealing_steps: int = Field(2_000, ge=1, description="steps in which that weight rises from 0 to its cap")
+    encoder: ClassVar[str] = "tanh"
+    decoder: ClassVar[str] = "linear"
 
 
 class FactorizationSettings(Settings):
@@ -80,11 +108,21 @@ class WmfSettings(Settings):
     confidence: float = Field(4.0, gt=0, description="weight of an adopted pair; a missing one weighs 1")
 
 
+GradientSettings = AutoencoderSettings | CollaborativeSettings | VariationalSettings | FactorizationSettings
 ModelSettings = (
-    AutoencoderSettings | FactorizationSettings | EaseSettings | SlimSettings | WmfSettings | PopularitySettings
+    AutoencoderSettings
+    | CollaborativeSettings
+    | VariationalSettings
+    | FactorizationSettings
+    | EaseSettings
+    | SlimSettings
+    | WmfSettings
+    | PopularitySettings
 )
 MODELS: dict[str, type[ModelSettings]] = {
     "dae": AutoencoderSettings,
+    "cdae": CollaborativeSettings,
+    "vae": VariationalSettings,
     "mf": FactorizationSettings,
     "ease": EaseSettings,
     "slim": SlimSettings,

@@ -84,6 +84,7 @@ def _plan(entry: ModelEntry, recipe: Recipe, out: Path, outcome: _Outcome) -> Pl
             seed=seed,
             settings=settings.model_dump(),
             measure=recipe.search.measure,
+            refit=recipe.refit,
             dials=entry.dials,
         )
         for seed in entry.seeds(recipe.seeds)

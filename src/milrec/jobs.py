@@ -30,7 +30,7 @@ from milrec.evaluation import Evaluation, validation_measure
 from milrec.folders import new_file, read_json, write_json
 from milrec.interrupting import Interruptible
 from milrec.presets import fit_settings
-from milrec.recommender import Recommender, fit
+from milrec.recommender import Recommender, fit, refit
 from milrec.splitting import Split
 from milrec.training import Progress
 
@@ -54,6 +54,7 @@ class Job(Settings):
     settings: dict[str, Any]
     measure: str = "ndcg@100"
     judged: bool = Field(True, description="judge on test and keep the model; False for a trial of a search")
+    refit: bool = Field(False, description="judge the model fitted anew on training and validation together")
     dials: list[float] = Field(default_factory=list)
     rivals: list[Curve] = Field(default_factory=list, description="trials below the median of these are given up")
 
@@ -91,6 +92,8 @@ def carry_out(job: Job, run: Path, tell: Any) -> dict[str, Any]:
         "fit_seconds": fitted.facts["fit_seconds"],
     }
     if job.judged:
+        if job.refit:
+            recommender = _refitted(recommender, folder, split, watch)
         result |= _judged(job, folder, split, recommender, tell)
     return {**result, "peak_memory_mib": peak_memory()}
 
@@ -103,6 +106,16 @@ def _fitted(job: Job, folder: Path, split: Split, checkpoint: Path, watch: _Watc
     if job.judged:
         recommender.save(folder / "model")
     return recommender
+
+
+def _refitted(recommender: Recommender, folder: Path, split: Split, watch: _Watch) -> Recommender:
+    """The same fitted anew on training and validation together, for as many steps as validation chose."""
+    if (folder / "refitted").exists():
+        return Recommender.load(folder / "refitted")
+    with watch.interruptible:
+        again = refit(split, recommender, folder / "refit.safetensors", watch)
+    again.save(folder / "refitted")
+    return again
 
 
 def _value(job: Job, split: Split, recommender: Recommender) -> float | None:
@@ -231,7 +244,8 @@ def main() -> None:
             forget_peak_memory()
             job = build(Job, read_json(path), f"'{path}'")
             write_json(path.with_name("result.json"), carry_out(job, run, _tell))
-            path.with_name("checkpoint.safetensors").unlink(missing_ok=True)
+            for name_of_checkpoint in ("checkpoint.safetensors", "refit.safetensors"):
+                path.with_name(name_of_checkpoint).unlink(missing_ok=True)
         _tell({"ended": name})
 
 

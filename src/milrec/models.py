@@ -15,10 +15,12 @@ from torch import Tensor, nn
 
 from milrec.config import (
     AutoencoderSettings,
+    CollaborativeSettings,
     EaseSettings,
     FactorizationSettings,
     ModelSettings,
     SlimSettings,
+    VariationalSettings,
     WmfSettings,
 )
 from milrec.rows import Rows
@@ -39,27 +41,37 @@ _INPUT_WEIGHTS: dict[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
 
 
 class _Factors(nn.Module):
-    """What both factor models share: a row of W for each input, and the decoder logits = W'·h + b' (equation 13)."""
+    """What all factor models share: a row of W for each input, and the decoder logits = W'·h + b' (equation 13)."""
 
-    settings: AutoencoderSettings | FactorizationSettings
+    settings: AutoencoderSettings | CollaborativeSettings | VariationalSettings | FactorizationSettings
 
-    def __init__(self, n_factors: int, n_inputs: int, n_items: int) -> None:
+    def __init__(self, width: int, n_inputs: int, n_items: int) -> None:
         super().__init__()
-        self.encoder_weight = nn.Parameter(zeros(n_inputs, n_factors))
-        self.encoder_bias = nn.Parameter(zeros(n_factors))
-        self.decoder_weight = nn.Parameter(zeros(n_items, n_factors))
+        self.encoder_weight = nn.Parameter(zeros(n_inputs, width))
+        self.encoder_bias = nn.Parameter(zeros(width))
+        self.decoder_weight = nn.Parameter(zeros(n_items, width))
         self.decoder_bias = nn.Parameter(zeros(n_items))
 
     @property
     def n_items(self) -> int:
         return len(self.decoder_weight)
 
+    def encode(self, inputs: Tensor) -> Tensor:
+        return self.latent(inputs @ self.encoder_weight)
+
     def latent(self, product: Tensor) -> Tensor:
         """h from W·v, for whoever has that product already."""
-        return activated(product + self.encoder_bias, self.settings.encoder)  # (n_users, n_factors)
+        return activated(product + self.encoder_bias, self.settings.encoder)  # (n_users, width)
+
+    def fitting_latent(self, product: Tensor, noise: Tensor | None, annealing: float) -> tuple[Tensor, Tensor | float]:
+        """h as a fit sees it, and what is added to the loss for it."""
+        return self.latent(product), 0.0
 
     def decode(self, latent: Tensor) -> Tensor:
         return latent @ self.decoder_weight.T + self.decoder_bias  # (n_users, n_items)
+
+    def preference(self, logits: Tensor) -> Tensor:
+        return activated(logits, self.settings.decoder)
 
 
 class DenoisingAutoencoder(_Factors):
@@ -69,11 +81,51 @@ class DenoisingAutoencoder(_Factors):
         super().__init__(settings.n_factors, n_items, n_items)
         self.settings: AutoencoderSettings = settings
 
-    def encode(self, inputs: Tensor) -> Tensor:
-        return self.latent(inputs @ self.encoder_weight)
 
-    def preference(self, logits: Tensor) -> Tensor:
-        return activated(logits, self.settings.decoder)
+class CollaborativeAutoencoder(_Factors):
+    """h = s(W·v + V_u + b) (Wu et al. 2016); V_u is row n_items + u of W, whose entry of v is 1 and never hidden.
+
+    A user whom the model has not met has no V_u: it is 0, the mean that the weight decay draws it to.
+    """
+
+    def __init__(self, settings: CollaborativeSettings, n_users: int, n_items: int) -> None:
+        super().__init__(settings.n_factors, n_items + n_users, n_items)
+        self.settings: CollaborativeSettings = settings
+
+
+class VariationalAutoencoder(_Factors):
+    """Multi-VAE (Liang et al. 2018): tanh(W·v + b) → mean μ and log-variance log σ² of z → h = tanh(H·z + c).
+
+    A fit draws z = μ + ε·σ with ε from N(0, 1), and adds β·KL(N(μ, σ²) ‖ N(0, 1)) to the loss; lists take z = μ.
+    """
+
+    def __init__(self, settings: VariationalSettings, n_items: int) -> None:
+        super().__init__(settings.n_hidden, n_items, n_items)
+        self.settings: VariationalSettings = settings
+        self.posterior_weight = nn.Parameter(zeros(settings.n_hidden, 2 * settings.n_factors))
+        self.posterior_bias = nn.Parameter(zeros(2 * settings.n_factors))
+        self.hidden_weight = nn.Parameter(zeros(settings.n_factors, settings.n_hidden))
+        self.hidden_bias = nn.Parameter(zeros(settings.n_hidden))
+
+    def latent(self, product: Tensor) -> Tensor:
+        mean, _ = self.posterior(product)
+        return self._hidden(mean)  # (n_users, n_hidden)
+
+    def fitting_latent(self, product: Tensor, noise: Tensor | None, annealing: float) -> tuple[Tensor, Tensor | float]:
+        """h of a drawn z, and β times the mean over users of KL = ½·Σ(σ² + μ² - 1 - log σ²)."""
+        assert noise is not None
+        mean, log_variance = self.posterior(product)
+        divergence = (log_variance.exp() + mean.square() - 1 - log_variance).sum(dim=1) / 2  # (n_users,)
+        return self._hidden(mean + noise * (log_variance / 2).exp()), annealing * divergence.mean()
+
+    def posterior(self, product: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-variance of z."""
+        hidden = super().latent(product)  # (n_users, n_hidden)
+        mean, log_variance = (hidden @ self.posterior_weight + self.posterior_bias).chunk(2, dim=1)
+        return mean, log_variance  # (n_users, n_factors) each
+
+    def _hidden(self, drawn: Tensor) -> Tensor:
+        return torch.tanh(drawn @ self.hidden_weight + self.hidden_bias)
 
 
 class MatrixFactorization(_Factors):
@@ -85,9 +137,6 @@ class MatrixFactorization(_Factors):
 
     def encode(self, users: Tensor) -> Tensor:
         return self.latent(self.encoder_weight[users])
-
-    def preference(self, logits: Tensor) -> Tensor:
-        return activated(logits, self.settings.decoder)
 
 
 class WeightedFactorization(nn.Module):
@@ -147,7 +196,8 @@ class Popularity(nn.Module):
         return self.decoder_bias.expand(len(latent), -1)  # (n_users, n_items)
 
 
-Factors = DenoisingAutoencoder | MatrixFactorization  # fitted by gradient descent
+Autoencoder = DenoisingAutoencoder | CollaborativeAutoencoder | VariationalAutoencoder
+Factors = Autoencoder | MatrixFactorization  # fitted by gradient descent
 Baseline = WeightedFactorization | ItemToItem | Popularity  # fitted without
 Model = Factors | Baseline
 
@@ -160,9 +210,9 @@ def initialise(model: Factors, seed: int) -> None:
     """Glorot-uniform weights; biases truncated normal with σ = 1e-3 (section 3.3)."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for weight in (model.encoder_weight, model.decoder_weight):
+        for weight in (value for value in model.parameters() if value.dim() == 2):
             nn.init.xavier_uniform_(weight, generator=generator)
-        for bias in (model.encoder_bias, model.decoder_bias):
+        for bias in (value for value in model.parameters() if value.dim() == 1):
             nn.init.trunc_normal_(bias, std=1e-3, a=-2e-3, b=2e-3, generator=generator)
 
 
@@ -173,10 +223,21 @@ def encoder_inputs(adopted: Rows, input_weights: str) -> Rows:
     return Rows(adopted.indptr, adopted.items, (values / length[adopted.users]).astype(np.float32))
 
 
+def with_own_rows(inputs: Rows, rows: npt.NDArray[np.int64]) -> Rows:
+    """The same with one more entry for each user: 1 at the user's own row of W."""
+    ends = inputs.indptr[1:]
+    indptr = inputs.indptr + np.arange(inputs.n_rows + 1)
+    return Rows(indptr, np.insert(inputs.items, ends, rows), np.insert(inputs.values, ends, 1))
+
+
 def build_model(settings: ModelSettings, n_users: int, n_items: int) -> Model:
     """A model of the right kind and shape, its weights still zero."""
     if isinstance(settings, AutoencoderSettings):
         return DenoisingAutoencoder(settings, n_items)
+    if isinstance(settings, CollaborativeSettings):
+        return CollaborativeAutoencoder(settings, n_users, n_items)
+    if isinstance(settings, VariationalSettings):
+        return VariationalAutoencoder(settings, n_items)
     if isinstance(settings, FactorizationSettings):
         return MatrixFactorization(settings, n_users, n_items)
     if isinstance(settings, WmfSettings):

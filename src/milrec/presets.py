@@ -1,7 +1,8 @@
 """Everything a fit needs to be told, and the names under which ready sets of it are kept.
 
-Each row of the paper's model table has a name here (`mil-lin-sig`, `mf-square`, …) with the paper's settings. `dae`
-and `mf` with the name of a loss give milrec's own defaults for that pair. The other models have no loss.
+Each row of the paper's model table has a name here (`mil-lin-sig`, `mf-square`, …) with the paper's settings. `dae`,
+`cdae`, `vae` and `mf`, with the name of a loss, give milrec's own defaults for that pair. The other models have no
+loss.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from milrec.config import (
     Settings,
     TargetSettings,
     TrainingSettings,
+    VariationalSettings,
     build,
     changed,
 )
@@ -29,6 +31,7 @@ _STEPS_PER_EPOCH = 60  # that a batch size aims at where none is set
 _WHOLE_CATALOGUE = 50_000  # items that every step can take into its loss
 
 SECTIONS = ("model", "loss", "target_set", "training")
+DEFAULT_LOSSES = {"dae": "mil", "cdae": "pointwise", "vae": "multinomial", "mf": "mil"}  # where no loss is said
 
 
 class FitSettings(Settings):
@@ -47,6 +50,11 @@ class FitSettings(Settings):
             return self
         if self.loss is None or self.training is None:
             raise ValueError(f"model '{self.model.model}' needs a loss and training settings")
+        if isinstance(self.model, VariationalSettings):
+            if self.loss.loss != "multinomial":
+                raise ValueError(f"model 'vae' is fitted with the multinomial loss alone, not with '{self.loss.loss}'")
+            if self.training.start == "svd":
+                raise ValueError("start 'svd' is for models with one hidden layer; model 'vae' needs start=glorot")
         if self.model.decoder not in self.loss.decoders:
             needed = " or ".join(self.loss.decoders)
             raise ValueError(f"loss '{self.loss.loss}' needs a {needed} decoder, not '{self.model.decoder}'")
@@ -128,7 +136,7 @@ def _section_class(place: tuple[Any, ...]) -> type[Settings]:
 def settings_for(
     model: str | None = None, loss: str | None = None, values: Mapping[str, Any] | None = None
 ) -> FitSettings:
-    """Settings by name: a paper's row, or `dae`/`mf` with a loss, or a model without one; then values replaced."""
+    """Settings by name: a paper's row, or a model with a loss, or one without; then single values replaced."""
     model = model or "dae"
     if loss is not None and loss not in LOSSES:
         raise SettingsError(f"unknown loss '{loss}'; known losses: {', '.join(sorted(LOSSES))}")
@@ -139,8 +147,8 @@ def settings_for(
                 f"model '{model}' is a row of the paper with loss '{chosen.loss.loss}'; "
                 "for another loss say --model dae or mf"
             )
-    elif model in ("dae", "mf"):
-        chosen = _defaults(model, loss or "mil")
+    elif model in DEFAULT_LOSSES:
+        chosen = _defaults(model, loss or DEFAULT_LOSSES[model])
     elif model in MODELS:
         if loss is not None:
             raise SettingsError(f"model '{model}' has no loss; leave --loss out")
@@ -160,22 +168,21 @@ def _one_length(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _defaults(model: str, loss: str) -> FitSettings:
-    decoder = "linear" if loss == "multinomial" or (model, loss) == ("mf", "square") else "sigmoid"
+    activations = {
+        "decoder": "linear" if loss == "multinomial" or (model, loss) == ("mf", "square") else "sigmoid",
+        "encoder": "tanh" if loss == "multinomial" else "sigmoid" if model == "cdae" else "linear",
+    }
     weight_decay = {"mil": 5e-6, "multinomial": 2e-5, "pointwise": 2e-5, "pairwise": 2e-5, "square": 2e-5}[loss]
     if model == "mf":
         weight_decay = 10.0 if loss == "square" else 100.0
     return fit_settings(
         {
-            "model": {
-                "model": model,
-                "decoder": decoder,
-                "encoder": "tanh" if loss == "multinomial" else "linear",
-            },
+            "model": {"model": model} if model == "vae" else {"model": model, **activations},
             "loss": {"loss": loss},
             "target_set": None if loss == "multinomial" else {"target_set": "auto", "target_factor": 50},
             "training": {
                 "batch_size": None,
-                "start": "svd",
+                "start": "glorot" if model == "vae" else "svd",
                 "learning_rate": 5e-3,
                 "schedule": "inverse_sqrt",
                 "averaging": 0.15,
@@ -214,6 +221,17 @@ def _paper_factorization(loss: str, weight_decay: float) -> FitSettings:
     )
 
 
+def _paper_variational() -> FitSettings:
+    """As in the code that Liang et al. published: β rises by 1/200,000 a step, up to 0.2."""
+    return fit_settings(
+        {
+            "model": VariationalSettings(annealing_cap=0.2, annealing_steps=40_000),
+            "loss": {"loss": "multinomial"},
+            "training": TrainingSettings(batch_size=500, epochs=200, weight_decay=0),
+        }
+    )
+
+
 PAPER_MODELS: dict[str, FitSettings] = {
     "mf-square": _paper_factorization("square", 10),
     "mf-ce": _paper_factorization("pointwise", 100),
@@ -223,6 +241,7 @@ PAPER_MODELS: dict[str, FitSettings] = {
     "ce-pair-lin-sig": _paper_autoencoder("pairwise", "linear", 2e-5, 100),
     "ce-pair-sig-sig": _paper_autoencoder("pairwise", "sigmoid", 2e-5, 100),
     "multi-tanh-lin": _paper_autoencoder("multinomial", "tanh", 2e-5, None),
+    "multi-vae-pr": _paper_variational(),
     "mil-lin-sig": _paper_autoencoder("mil", "linear", 5e-6, 50),
     "mil-sig-sig": _paper_autoencoder("mil", "sigmoid", 5e-6, 50),
 }

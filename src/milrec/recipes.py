@@ -148,6 +148,7 @@ class Recipe(Settings):
     data: DataEntry | None = None
     split: SplitEntry = SplitEntry()
     search: SearchEntry = SearchEntry()
+    refit: bool = Field(False, description="judge models fitted anew on training and validation together")
     paper: PaperEntry | None = None
     models: list[ModelEntry] = Field(min_length=1)
 

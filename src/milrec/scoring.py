@@ -21,13 +21,15 @@ from milrec.compiled_rows import weighted_rows
 from milrec.errors import SettingsError
 from milrec.folding import fold_in, weighted_fold_in
 from milrec.models import (
-    DenoisingAutoencoder,
+    CollaborativeAutoencoder,
+    Factors,
     ItemToItem,
     MatrixFactorization,
     Model,
     Popularity,
     WeightedFactorization,
     encoder_inputs,
+    with_own_rows,
 )
 from milrec.presets import FitSettings
 from milrec.rows import Rows
@@ -106,7 +108,7 @@ def logits_of(
     elif isinstance(model, ItemToItem):
         _sum_item_rows(model, audience, block, out)
     else:
-        latent = _latents(model, settings, audience, block, n_drawn)  # (ROWS, n_factors)
+        latent = _latents(model, settings, audience, block, n_drawn)  # (ROWS, width)
         weight = model.decoder_weight.detach()
         for start in range(0, len(weight), _COLUMNS):
             part = weight[start : start + _COLUMNS]
@@ -162,7 +164,7 @@ def _sum_item_rows(model: ItemToItem, audience: Audience, block: slice, out: Ten
 
 
 def _latents(
-    model: DenoisingAutoencoder | MatrixFactorization | WeightedFactorization,
+    model: Factors | WeightedFactorization,
     settings: FitSettings,
     audience: Audience,
     block: slice,
@@ -180,8 +182,11 @@ def _latents(
         rows = np.resize(audience.rows[block], ROWS)
         with torch.no_grad():
             return model.encode(torch.from_numpy(rows).to(device))
-    inputs = encoder_inputs(_filled(Rows.of(audience.adopted, users)), model.settings.input_weights)
-    product = torch.zeros(ROWS, model.settings.n_factors)
+    inputs = encoder_inputs(Rows.of(audience.adopted, users), model.settings.input_weights)
+    if isinstance(model, CollaborativeAutoencoder) and audience.rows is not None:
+        inputs = with_own_rows(inputs, len(model.decoder_bias) + audience.rows[block])
+    inputs = _filled(inputs)
+    product = torch.zeros(ROWS, model.encoder_weight.shape[1])
     weight = model.encoder_weight.detach().cpu().numpy()
     weighted_rows(0, ROWS, weight, inputs.indptr, inputs.items, inputs.values, product.numpy())
     with torch.no_grad():

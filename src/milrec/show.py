@@ -112,8 +112,11 @@ def models_table() -> None:
     for name, settings in PAPER_MODELS.items():
         table.add_row(name, *_model_cells(settings))
     table.add_section()
-    table.add_row("dae", "autoencoder", "by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
-    table.add_row("mf", "factorization", "by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
+    by_loss = ("by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
+    table.add_row("dae", "autoencoder", *by_loss)
+    table.add_row("cdae", "autoencoder, users", *by_loss)
+    table.add_row("vae", "variational", "tanh-linear", "multinomial", "2e-05", "all items", "until validation falls")
+    table.add_row("mf", "factorization", *by_loss)
     table.add_row("ease", "item to item, ridge", "–", "–", "–", "–", "closed form")
     table.add_row("slim", "item to item, sparse", "–", "–", "–", "–", "until weights settle")
     table.add_row("wmf", "weighted factorization", "–", "–", "–", "–", "15 iterations of ALS")
@@ -149,10 +152,11 @@ def show_folder(manifest: Manifest) -> None:
 def _model_cells(settings: FitSettings) -> Sequence[str]:
     model, loss, training, target_set = settings.model, settings.loss, settings.training, settings.target_set
     assert loss is not None and training is not None
-    kind = {"dae": "autoencoder", "mf": "factorization"}[model.model]
+    kind = {"dae": "autoencoder", "vae": "variational", "mf": "factorization"}[model.model]
     pair = f"{getattr(model, 'encoder', '')}-{getattr(model, 'decoder', '')}"
     factor = "all items" if target_set is None else f"{target_set.target_factor:g}, drawn per user"
-    return kind, pair, loss.loss, f"{training.weight_decay:g}", factor, f"{training.iterations:,}"
+    length = f"{training.epochs} epochs" if training.iterations is None else f"{training.iterations:,}"
+    return kind, pair, loss.loss, f"{training.weight_decay:g}", factor, length
 
 
 def _plain(value: Any) -> str:

@@ -59,7 +59,8 @@ def _start_from_directions(model: Factors, train: Interactions, logit: float, se
         crew.run(over_users(weighted_rows, train.n_users, *parts))
         encoder = latent
     with torch.no_grad():
-        _put(model.encoder_weight, encoder * np.float32(scale * balance))
+        model.encoder_weight[len(encoder) :] = 0  # users' rows beside those of items
+        _put(model.encoder_weight[: len(encoder)], encoder * np.float32(scale * balance))
         _put(model.decoder_weight, decoder * np.float32(scale / balance))
 
 

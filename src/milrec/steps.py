@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milrec.adam import Adam, RowGradient
+from milrec.adam import Adam, RowGradient, matrix
 from milrec.batches import Batch
 from milrec.encoding import SparseProduct
 from milrec.fused import FusedLoss
@@ -22,16 +22,18 @@ Step = Callable[[Batch, float], float]  # batch, learning rate → mean loss of 
 
 
 def batch_loss(model: Factors, batch: Batch, settings: FitSettings) -> Tensor:
-    """Mean over the batch's users of the sum over their target sets (equation 4)."""
+    """Mean over the batch's users of the sum over their target sets (equation 4), and what a model adds to it."""
     assert settings.loss is not None
     device, n_items = model.decoder_bias.device, len(model.decoder_bias)
     if isinstance(model, MatrixFactorization):
-        latent = model.encode(torch.from_numpy(batch.inputs.items).long().to(device))
+        product = model.encoder_weight[torch.from_numpy(batch.inputs.items).long().to(device)]
     else:
-        latent = model.encode(torch.from_numpy(batch.inputs.dense(n_items)).to(device))
+        dense = torch.from_numpy(batch.inputs.dense(len(model.encoder_weight))).to(device)  # (n_batch, n_inputs)
+        product = dense @ model.encoder_weight
+    latent, penalty = _fitting_latent(model, product, batch)
     logits = model.decode(latent)  # (n_batch, n_items)
     targets = dense_targets(batch.targets, n_items, settings.loss.needs_pairs).to(device)
-    return settings.loss(logits, model.preference(logits), targets).mean()
+    return settings.loss(logits, model.preference(logits), targets).mean() + penalty
 
 
 def readable_step(model: Factors, settings: FitSettings, optimiser: Adam) -> Step:
@@ -60,18 +62,19 @@ def fast_step(model: Factors, settings: FitSettings, optimiser: Adam, crew: Work
     decay = decay_slopes(model, settings)
     fused = FusedLoss(model, settings.loss, crew)
     encoder = SparseProduct(model.encoder_weight, crew)
+    sparse = ("encoder_weight", "decoder_weight", "decoder_bias")
+    between = {name: value for name, value in model.named_parameters() if name not in sparse}
 
     def step(batch: Batch, rate: float) -> float:
-        model.encoder_bias.grad = None
-        loss = fused(model.latent(encoder(batch.inputs, batch.turned)), batch.targets)
+        for value in between.values():
+            value.grad = None
+        latent, penalty = _fitting_latent(model, encoder(batch.inputs, batch.turned), batch)
+        loss = fused(latent, batch.targets) + penalty
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step += 1
-        assert encoder.gradient is not None and model.encoder_bias.grad is not None
-        gradients = {
-            "encoder_weight": encoder.gradient,
-            "encoder_bias": _dense(model.encoder_bias.grad),
-            **fused.gradients,
-        }
+        assert encoder.gradient is not None
+        gradients = {"encoder_weight": encoder.gradient, **fused.gradients}
+        gradients |= {name: _dense(value) for name, value in between.items()}
         tasks = [optimiser.row_tasks(name, part, rate, decay.get(name, 0.0)) for name, part in gradients.items()]
         crew.run([task for several in tasks for task in several])
         return loss.item()
@@ -81,13 +84,13 @@ def fast_step(model: Factors, settings: FitSettings, optimiser: Adam, crew: Work
 
 def decay_slopes(model: Factors, settings: FitSettings) -> dict[str, float]:
     """Slope of the weight decay per unit of weight: of λ(‖W‖² + ‖W'‖²) (equation 9), or of
-    λ/D·(‖W‖²/rows + ‖W'‖²/rows) (equation 14).
+    λ/D·(‖W‖²/rows + ‖W'‖²/rows) (equation 14). Biases, and what a model has between W and W', do not decay.
     """
     assert settings.training is not None
     strength = 2 * settings.training.weight_decay
     if settings.training.weight_decay_form == "plain":
         return {"encoder_weight": strength, "decoder_weight": strength}
-    per_factor = strength / model.settings.n_factors
+    per_factor = strength / model.encoder_weight.shape[1]
     return {
         "encoder_weight": per_factor / len(model.encoder_weight),
         "decoder_weight": per_factor / len(model.decoder_weight),
@@ -105,8 +108,14 @@ def _touched_rows(batch: Batch, device: torch.device) -> dict[str, Tensor]:
     return {"encoder_weight": encoder, "decoder_weight": rows, "decoder_bias": rows}
 
 
-def _dense(gradient: Tensor) -> RowGradient:
-    values = gradient.detach().contiguous().numpy()[:, None]
+def _fitting_latent(model: Factors, product: Tensor, batch: Batch) -> tuple[Tensor, Tensor | float]:
+    noise = None if batch.noise is None else torch.from_numpy(batch.noise).to(product.device)
+    return model.fitting_latent(product, noise, batch.annealing)
+
+
+def _dense(value: Tensor) -> RowGradient:
+    assert value.grad is not None
+    values = matrix(value.grad.contiguous()).numpy()
     rows = np.arange(len(values), dtype=np.int32)
     nothing = np.zeros(0, dtype=np.float32)
     no_pairs = Turned(rows, np.zeros(len(rows) + 1, dtype=np.int64), rows[:0], nothing)
