@@ -20,7 +20,7 @@ from milrec.compiled_lists import counts_below, found_in_lists, ordered_shares
 from milrec.config import LIST_LENGTH
 from milrec.errors import DataError
 from milrec.interactions import Interactions, Truth
-from milrec.models import DenoisingAutoencoder, MatrixFactorization, Model, WeightedFactorization
+from milrec.models import Factors, Model, WeightedFactorization
 from milrec.presets import FitSettings
 from milrec.sampling import n_missing_drawn
 from milrec.scoring import ROWS, Lists, dial_shift, leave_out, lists_for
@@ -239,7 +239,7 @@ def _decoder(model: Model, settings: FitSettings) -> str | None:
     """What makes logits preferences (section 4.2); None for a model whose logits cannot be made any."""
     if isinstance(model, WeightedFactorization):
         return "linear"
-    if not isinstance(model, DenoisingAutoencoder | MatrixFactorization):
+    if not isinstance(model, Factors):
         return None  # counts of adopters, sums of weights
     if settings.loss is None or settings.loss.loss == "multinomial":
         return None  # probabilities over a catalogue

@@ -16,6 +16,7 @@ from milrec.config import (
     MODELS,
     AutoencoderSettings,
     FactorizationSettings,
+    GradientSettings,
     ModelSettings,
     Settings,
     TargetSettings,
@@ -44,7 +45,7 @@ class FitSettings(Settings):
 
     @model_validator(mode="after")
     def _sections_fit_together(self) -> FitSettings:
-        if not isinstance(self.model, AutoencoderSettings | FactorizationSettings):
+        if not isinstance(self.model, GradientSettings):
             if (self.loss, self.target_set, self.training) != (None, None, None):
                 raise ValueError(f"model '{self.model.model}' has no loss, no target set and no training settings")
             return self
