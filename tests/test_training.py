@@ -91,7 +91,7 @@ def without_seconds(history):
         ("dae", "multinomial", {}),
         ("dae", "square", {}),
         ("cdae", "pointwise", {}),
-        ("cdae", "mil", {"target_set": "shared", "target_factor": 0.5}),
+        ("cdae", "mil", {"target_set": "shared", "target_factor": 0.5, "encoder": "linear"}),
         ("vae", "multinomial", {"n_hidden": 12}),
         ("mf", "square", {}),
         ("mf", "pointwise", {"weight_decay": 1}),

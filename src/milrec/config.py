@@ -63,7 +63,7 @@ class VariationalSettings(Settings):
     corruption: Corruption = 0.5
     input_weights: InputWeights = "binary"
     annealing_cap: float = Field(0.2, ge=0, description="weight β of the KL divergence once it is annealed")
-    annealing_steps: int = Field(2_000, ge=1, description="steps in which that weight rises from 0 to its cap")
+    annealing_steps: int = Field(500, ge=1, description="steps in which that weight rises from 0 to its cap")
     encoder: ClassVar[str] = "tanh"
     decoder: ClassVar[str] = "linear"
 

@@ -184,7 +184,7 @@ def _defaults(model: str, loss: str) -> FitSettings:
             "training": {
                 "batch_size": None,
                 "start": "glorot" if model == "vae" else "svd",
-                "learning_rate": 5e-3,
+                "learning_rate": 3e-3 if model == "vae" else 5e-3,
                 "schedule": "inverse_sqrt",
                 "averaging": 0.15,
                 "validate_every": 50,
