@@ -30,7 +30,7 @@ def test_texts_become_the_numbers_of_their_fields():
 def test_an_unknown_setting_is_an_error_that_lists_the_known():
     with pytest.raises(SettingsError) as error:
         build(TargetSettings, {"target_fator": 50})
-    assert str(error.value) == "unknown setting 'target_fator'; known settings: target_set, target_factor"
+    assert str(error.value) == "unknown setting 'target_fator'; known settings: target_set, target_factor, rejected_as"
 
 
 def test_the_place_of_a_wrong_setting_is_named():

@@ -10,14 +10,11 @@ import errno
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from milrec.errors import FitError, FolderError, MilrecError, SettingsError
-
-if TYPE_CHECKING:
-    from milrec.recipes import Recipe
+from milrec.errors import FolderError, MilrecError, SettingsError
 
 app = typer.Typer(
     name="milrec",
@@ -76,9 +73,10 @@ def _options(
 def demo(out: Annotated[Path, typer.Option(help="Folder for the run and its report.")] = Path("milrec-demo")) -> None:
     """Simulate a catalogue, fit four models and write a report: the whole product in two minutes."""
     from milrec.recipes import demo_recipe
+    from milrec.running import run_in_view
     from milrec.show import say
 
-    say(f"Report: {_run(demo_recipe(), out).resolve()}")
+    say(f"Report: {run_in_view(demo_recipe(), out).resolve()}")
 
 
 @app.command()
@@ -388,10 +386,11 @@ def experiment(
     if not recipe.is_file():
         raise SettingsError(f"there is no file '{recipe}'")
     from milrec.recipes import read_recipe
+    from milrec.running import run_in_view
     from milrec.show import say
 
     wanted = read_recipe(recipe, data, test, only, tuned)
-    page = _run(wanted, out, jobs)
+    page = run_in_view(wanted, out, jobs)
     say(f"Results: {out / 'results.json'}\nReport: {page}")
 
 
@@ -402,6 +401,7 @@ def report(
 ) -> None:
     """Write the report page of a run: one file that opens offline."""
     from milrec.folders import read_json
+    from milrec.report import write_report
     from milrec.show import say
 
     if not run.exists():
@@ -409,7 +409,7 @@ def report(
     results = run if run.is_file() else run / "results.json"
     if not results.exists():
         raise FolderError(f"'{run}' has no results.json; finish the run with milrec experiment")
-    say(f"Report: {_write_report(read_json(results), out or results.with_name('report.html'))}")
+    say(f"Report: {write_report(read_json(results), out or results.with_name('report.html'))}")
 
 
 @app.command()
@@ -432,35 +432,6 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
     if kind is None:
         raise FolderError(f"'{path}' is not a milrec folder")
     show_folder(open_folder(path, kind))
-
-
-def _run(recipe: Recipe, out: Path, at_once: int | None = None) -> Path:
-    """Carry a recipe out, show its table and write its report; jobs that failed are named at the end."""
-    from milrec.bars import RunDisplay
-    from milrec.experiment import run
-    from milrec.show import measures_table
-
-    n_jobs = sum(recipe.n_trials(entry) + len(entry.seeds(recipe.seeds)) for entry in recipe.models)
-    with RunDisplay(n_jobs) as display:
-        results = run(recipe, out, display, at_once)
-    failures = "; ".join(f"{failure['name']}: {failure['error']}" for failure in results["failures"])
-    if not results["models"]:
-        raise FitError(f"every model failed ({failures})")
-    measures_table(results)
-    page = _write_report(results, out / "report.html")
-    if failures:
-        raise FitError(f"the run ended with failures, and the same command tries again: {failures}")
-    return page
-
-
-def _write_report(results: dict[str, Any], page: Path) -> Path:
-    from milrec.folders import new_file
-    from milrec.report import render
-
-    text = render(results)
-    with new_file(page) as draft:
-        draft.write_text(text, encoding="utf-8")
-    return page
 
 
 def _ids_of(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
@@ -17,6 +18,7 @@ from milrec import paper, report_figures, report_tables
 from milrec.claims import FAILS, HOLDS, UNTOLD, claims
 from milrec.entries import TAILS, Entry, entries_of
 from milrec.errors import FolderError
+from milrec.folders import new_file
 
 
 def render(results: Mapping[str, Any]) -> str:
@@ -39,6 +41,14 @@ def render(results: Mapping[str, Any]) -> str:
         searches=_searches(results, entries),
         making=report_tables.making(entries),
     )
+
+
+def write_report(results: Mapping[str, Any], page: Path) -> Path:
+    """The page as a file, which appears whole or not at all."""
+    text = render(results)
+    with new_file(page) as draft:
+        draft.write_text(text, encoding="utf-8")
+    return page
 
 
 def _paper(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
