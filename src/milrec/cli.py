@@ -377,6 +377,8 @@ def experiment(
     tuned: Annotated[
         Path | None, typer.Option(help="Finished run whose tuned values are taken, instead of searching anew.")
     ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Instead of the recipe's seeds; may be repeated.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Instead of the recipe's number of trials per model.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Fits at once; by default as many as cores.")] = None,
 ) -> None:
     """Carry out a recipe: search settings on validation, fit and judge every model with every seed.
@@ -389,7 +391,7 @@ def experiment(
     from milrec.running import run_in_view
     from milrec.show import say
 
-    wanted = read_recipe(recipe, data, test, only, tuned)
+    wanted = read_recipe(recipe, data, test, only, tuned, seed, trials)
     page = run_in_view(wanted, out, jobs)
     say(f"Results: {out / 'results.json'}\nReport: {page}")
 

@@ -173,15 +173,18 @@ def read_recipe(
     test: str | Path | None = None,
     models: list[str] | None = None,
     tuned: str | Path | None = None,
+    seeds: list[int] | None = None,
+    trials: int | None = None,
 ) -> Recipe:
     """A recipe from a TOML file, every model's settings checked.
 
     `data`, a prepared data folder, takes the place of the recipe's own, with `test` as its test part where it comes
     with one; a relative path in the recipe starts at the recipe's folder. `models` names those that are wanted.
     `tuned`, a finished run, gives models of the same name the values that were found there, in place of a search.
+    `seeds` and `trials` take the place of the recipe's own.
     """
     path = Path(path)
-    recipe = build(Recipe, read_toml(path), f"'{path}'")
+    recipe = build(Recipe, _overridden(read_toml(path), seeds, trials), f"'{path}'")
     if tuned is not None:
         recipe = recipe.model_copy(update={"models": _tuned(recipe.models, Path(tuned))})
     if models:
@@ -201,6 +204,16 @@ def read_recipe(
         given = None if recipe.data.test is None else path.parent / recipe.data.test
         return _with_data(recipe, path.parent / recipe.data.path, given)
     return recipe
+
+
+def _overridden(values: dict[str, Any], seeds: list[int] | None, trials: int | None) -> dict[str, Any]:
+    """The values of a TOML file with some given elsewhere."""
+    if seeds:
+        values = {**values, "seeds": seeds}
+    if trials is not None:
+        search = values.get("search", {})
+        values = {**values, "search": {**search, "trials": trials} if isinstance(search, dict) else search}
+    return values
 
 
 def _with_data(recipe: Recipe, data: Path, test: Path | None) -> Recipe:
