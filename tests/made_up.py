@@ -102,7 +102,7 @@ def run(models: list[dict], protocol: str = "interactions", users: int = 2000, i
         },
         "models": models,
         "versions": {"milrec": "0", "torch": "0"},
-        "machine": {"cores": 2, "threads": 2, "platform": "linux"},
+        "machine": {"cores": 2, "platform": "linux"},
         "finished": "2026-01-01 00:00 UTC",
         **more,
     }

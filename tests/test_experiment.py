@@ -65,6 +65,7 @@ def timeless(results: dict) -> dict:
     for model in kept["models"]:
         model.pop("fit_seconds")
         model.pop("peak_memory_mib")
+        model.pop("threads")
         if model["history"]:
             model["history"].pop("seconds")
     return kept

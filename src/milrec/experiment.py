@@ -33,7 +33,6 @@ from milrec.recipes import ModelEntry, Recipe
 from milrec.simulation import Simulation, simulate
 from milrec.splitting import Split, split_given, split_interactions, split_users
 from milrec.tuning import optuna_library, search
-from milrec.workers import available
 
 COMPARED = ("recall@1", "ndcg@100")  # measures by which models are compared user by user
 
@@ -172,13 +171,13 @@ def _results(recipe: Recipe, split: Split, out: Path, outcomes: dict[str, _Outco
         "comparisons": {measure: compare(_per_user(measure, out, outcomes)) for measure in COMPARED},
         "failures": [failure for outcome in outcomes.values() for failure in outcome.failures],
         "versions": {name: version(name) for name in ("milrec", "torch", "numpy", "scipy", "numba")},
-        "machine": {"cores": os.cpu_count(), "threads": available(), "platform": sys.platform},
+        "machine": {"cores": os.cpu_count(), "platform": sys.platform},
         "finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
 
 
 def _model(name: str, job: Job, result: dict[str, Any], outcome: _Outcome) -> dict[str, Any]:
-    kept = ("settings", "evaluation", "dialled", "history", "fit_seconds", "peak_memory_mib")
+    kept = ("settings", "evaluation", "dialled", "history", "fit_seconds", "threads", "peak_memory_mib")
     return {
         "name": name,
         "seed": job.seed,

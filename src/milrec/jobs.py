@@ -33,6 +33,7 @@ from milrec.presets import fit_settings
 from milrec.recommender import Recommender, fit, refit
 from milrec.splitting import Split
 from milrec.training import Progress
+from milrec.workers import available
 
 _SECONDS_BETWEEN_LINES = 0.2
 _COMPARED = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100")  # kept for every user
@@ -90,6 +91,7 @@ def carry_out(job: Job, run: Path, tell: Any) -> dict[str, Any]:
         "settings": fitted.settings.model_dump(),
         "history": None if fitted.history is None else vars(fitted.history),
         "fit_seconds": fitted.facts["fit_seconds"],
+        "threads": available(),
     }
     if job.judged:
         if job.refit:
