@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +16,9 @@ import optuna
 import pytest
 
 import milrec
-from milrec.errors import FolderError, SettingsError
+from milrec.errors import FolderError, MilrecError, SettingsError
 from milrec.experiment import run
-from milrec.recipes import Recipe, demo_recipe, read_recipe
+from milrec.recipes import Instead, Recipe, demo_recipe, read_recipe
 
 RECIPE = """
 title = "two models"
@@ -169,12 +170,11 @@ def test_the_study_opens_in_optuna(whole):
 
 
 def test_tuned_values_of_a_run_take_the_place_of_a_search(whole, tmp_path):
-    again = read_recipe(whole.recipe, models=["Searched"], tuned=whole.folder)
+    again = read_recipe(whole.recipe, instead=Instead(models=["Searched"], tuned=whole.folder))
     assert again.models[0].search == {}
-    tuned = whole.results["searches"][0]["tuned"]
-    assert {key: again.models[0].settings[key] for key in tuned} == tuned
+    assert again.models[0].tuned == whole.results["searches"][0]["tuned"] != {}
     with pytest.raises(FolderError, match=r"results\.json"):
-        read_recipe(whole.recipe, tuned=tmp_path)
+        read_recipe(whole.recipe, instead=Instead(tuned=tmp_path))
 
 
 def test_a_model_of_a_run_opens_like_any_other(whole):
@@ -197,13 +197,70 @@ settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
     assert [failure["name"] for failure in results["failures"]] == ["Diverges, seed 0", "Diverges, seed 1"]
     assert all("lower learning_rate" in failure["error"] for failure in results["failures"])
     command = [sys.executable, "-m", "milrec", "experiment", str(tmp_path / "recipe.toml"), "--out", "run"]
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("result.json")}
     ended = subprocess.run(command, capture_output=True, check=False, text=True, cwd=tmp_path)
     assert ended.returncode == 1 and "Diverges, seed 0" in ended.stderr
     assert (tmp_path / "run/report.html").exists()
+    again = {path.parent.name for path, time in before.items() if path.stat().st_mtime_ns != time}
+    assert again == {"diverges-seed0", "diverges-seed1"}, "what failed is tried again, and nothing else"
+
+
+def test_a_search_with_a_trial_that_was_broken_chooses_nothing(tmp_path):
+    """Else a later run, in which the trial is done, would have to go back on its choice."""
+    text = (
+        RECIPE
+        + """
+[[models]]
+name = "Searched"
+loss = "mil"
+settings = { epochs = 4, n_factors = 8 }
+search = { learning_rate = [1e-3, 5e-3] }
+"""
+    )
+    recipe = read_recipe(written(tmp_path, text), instead=Instead(models=["Searched"]))
+
+    class Killer(Quiet):
+        """Kills the process that has ended the first trial and is to take the second."""
+
+        def ended(self, job, result):
+            if not self.done:
+                subprocess.run(["pkill", "-9", "-f", f"milrec.jobs {tmp_path}"], check=False)
+            super().ended(job, result)
+
+    results = run(recipe, tmp_path / "run", Killer(), at_once=1)
+    assert results["models"] == [] and "was killed by signal 9" in results["failures"][0]["error"]
+    results = run(recipe, tmp_path / "run", Quiet())
+    assert results["failures"] == [] and results["models"][0]["tuned"] == results["searches"][0]["tuned"]
+
+
+def test_a_damaged_checkpoint_or_journal_does_no_harm(tmp_path, whole):
+    shutil.copytree(whole.folder, tmp_path / "run")
+    job = tmp_path / "run/jobs/searched-seed0"
+    (job / "result.json").unlink()
+    shutil.rmtree(job / "model")
+    (job / "checkpoint.safetensors").write_bytes(b"junk")
+    journal = tmp_path / "run/tuning/searched.journal"
+    journal.write_bytes(journal.read_bytes()[:-30])
+    assert timeless(run(read_recipe(whole.recipe), tmp_path / "run", Quiet())) == timeless(whole.results)
+
+
+def test_a_result_of_other_settings_is_not_taken(tmp_path, whole):
+    shutil.copytree(whole.folder, tmp_path / "run")
+    job = tmp_path / "run/jobs/mil-seed0/job.json"
+    job.write_text(job.read_text().replace('"weight_decay": 5e-06', '"weight_decay": 6e-06'))
+    before = (job.parent / "result.json").stat().st_mtime_ns
+    assert timeless(run(read_recipe(whole.recipe), tmp_path / "run", Quiet())) == timeless(whole.results)
+    assert (job.parent / "result.json").stat().st_mtime_ns != before
+
+
+def test_what_libraries_print_does_not_disturb_a_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("MKL_VERBOSE", "1")
+    recipe = read_recipe(written(tmp_path), instead=Instead(models=["MIL"], seeds=[0]))
+    assert run(recipe, tmp_path / "run", Quiet())["failures"] == []
 
 
 def test_a_process_that_dies_is_told_of_and_tried_again(tmp_path, monkeypatch):
-    recipe = read_recipe(written(tmp_path), models=["Popularity"])
+    recipe = read_recipe(written(tmp_path), instead=Instead(models=["Popularity"]))
     monkeypatch.setenv("PYTHONHOME", "/nowhere")  # no Python starts so
     results = run(recipe, tmp_path / "run", Quiet())
     assert results["models"] == [] and "ended with code" in results["failures"][0]["error"]
@@ -227,7 +284,7 @@ def test_jobs_end_with_the_run_that_started_them(tmp_path):
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
-    recipe = read_recipe(written(tmp_path), models=["Popularity"])
+    recipe = read_recipe(written(tmp_path), instead=Instead(models=["Popularity"]))
     run(recipe, tmp_path / "run", Quiet())
     with (tmp_path / "run/.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -251,11 +308,21 @@ def test_an_interrupt_leaves_checkpoints_and_ends_with_130(tmp_path):
     assert (out / "jobs/mil-seed0/checkpoint.safetensors").exists()
 
 
-def test_a_folder_with_a_run_of_another_recipe_is_refused(tmp_path):
-    run(read_recipe(written(tmp_path)), tmp_path / "run", Quiet())
-    other = read_recipe(written(tmp_path, RECIPE.replace("two models", "another")))
-    with pytest.raises(FolderError, match="another recipe"):
-        run(other, tmp_path / "run", Quiet())
+def test_a_folder_with_a_run_of_another_recipe_is_refused(tmp_path, whole):
+    other = read_recipe(written(tmp_path, SEARCHED.replace("trials = 4", "trials = 5")))
+    with pytest.raises(FolderError, match=r"a run of another recipe \('search' differs\)"):
+        run(other, whole.folder, Quiet())
+    renamed = read_recipe(written(tmp_path, SEARCHED.replace("two models", "three models")))
+    assert run(renamed, whole.folder, Quiet())["title"] == "three models", "its words may change"
+
+
+def test_a_recipe_that_could_not_begin_may_be_put_right(tmp_path):
+    text, wanted = RECIPE.replace("users = 150", "users = 1"), Instead(models=["Popularity"])
+    few = read_recipe(written(tmp_path, text), instead=wanted)
+    with pytest.raises(MilrecError):
+        run(few, tmp_path / "run", Quiet())
+    enough = read_recipe(written(tmp_path), instead=wanted)
+    assert run(enough, tmp_path / "run", Quiet())["failures"] == []
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
@@ -276,6 +343,12 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
         ('name = "MIL"', 'name = "popularity"', "same name"),
         ("seeds = [0, 1]", "seeds = []", "seeds"),
         ("seeds = [0, 1]", "seeds = [1, 1]", "a seed is given twice"),
+        ("seeds = [0, 1]", "seeds = [-1]", "seeds.0.*greater than or equal to 0"),
+        ("seeds = [0, 1]", "refit = true\n[split]\nprotocol = 'users'", "refit needs a validation part"),
+        ("[data.simulate]", "[search]\nmeasure = 'foo'\n[data.simulate]", "unknown measure 'foo'; known measures"),
+        ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [3, 0] }', "model 'MIL'.*'epochs' is 0"),
+        ('loss = "mil"', 'loss = "mil"\nsearch = { n_factors = { low = 4, high = 8 } }', "model 'MIL'.*'n_factors'"),
+        ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [3], "epochs, n_factors" = [[3, 4]] }', "by two keys"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { epoch = [3] }', "model 'MIL'.*unknown setting 'epoch'"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [] }', "nothing to try for 'epochs'"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { "epochs, n_factors" = [[3]] }', "has not as many values"),
@@ -313,7 +386,7 @@ def test_a_recipe_may_have_a_test_part(tmp_path):
     assert results["split"]["protocol"] == "given" and results["split"]["test_unknown_users"] == 1
     assert results["models"][0]["evaluation"]["recall@1"] == 1  # there is nothing else to list
     recipe = written(tmp_path, WITH_TEST.replace('path = "train"\ntest = "test"', 'path = "elsewhere"'))
-    named = run(read_recipe(recipe, tmp_path / "train", tmp_path / "test"), tmp_path / "named", Quiet())
+    named = run(read_recipe(recipe, tmp_path / "train", Instead(test=tmp_path / "test")), tmp_path / "named", Quiet())
     assert named["split"] == results["split"]
 
 
@@ -333,4 +406,4 @@ def test_a_test_part_that_cannot_be_is_answered_with_a_sentence(tmp_path, text, 
 
 def test_a_test_part_without_its_data_is_refused(tmp_path):
     with pytest.raises(SettingsError, match="--test is the test part of --data; give both"):
-        read_recipe(written(tmp_path), test=tmp_path)
+        read_recipe(written(tmp_path), instead=Instead(test=tmp_path))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from milrec.errors import SettingsError
-from milrec.recipes import read_recipe
+from milrec.recipes import Instead, read_recipe
 from test_archives import as_zip, lastfm_line, lastfm_targz, tar_bytes
 
 RECIPES = Path(__file__).parents[1] / "experiments"
@@ -37,12 +37,12 @@ def test_the_tables_have_the_models_of_the_paper(tmp_path):
 
 
 def test_seeds_and_trials_may_be_given_elsewhere(tmp_path):
-    recipe = read_recipe(RECIPES / "metrics.toml", tmp_path, seeds=[7], trials=2)
+    recipe = read_recipe(RECIPES / "metrics.toml", tmp_path, Instead(seeds=[7], trials=2))
     assert recipe.seeds == [7] and recipe.search.trials == 2 and recipe.search.round == 4
     with pytest.raises(SettingsError, match="trials"):
-        read_recipe(RECIPES / "metrics.toml", tmp_path, trials=0)
+        read_recipe(RECIPES / "metrics.toml", tmp_path, Instead(trials=0))
     with pytest.raises(SettingsError, match="unknown model 'MILL' of the recipe; known models: Popularity, WMF"):
-        read_recipe(RECIPES / "metrics.toml", tmp_path, models=["MILL"])
+        read_recipe(RECIPES / "metrics.toml", tmp_path, Instead(models=["MILL"]))
 
 
 # The large data sets are not at hand: archives of the same format, made small, stand in for them.

@@ -91,7 +91,14 @@ def test_a_search_without_any_result_says_why(tmp_path):
     plan = search(entry(weight_decay=[1e-6]), WANTED, 1, tmp_path)
     (job,) = next(plan)
     with pytest.raises(FitError, match="no trial of 'MIL' came to an end; the first: no memory"):
-        plan.send({job.name: {"state": "broken", "error": "no memory"}})
+        plan.send({job.name: {"state": "failed", "error": "no memory"}})
+
+
+def test_a_trial_that_was_broken_off_leaves_nothing_to_choose(tmp_path):
+    plan = search(entry(weight_decay=[1e-6, 1e-5]), WANTED, 2, tmp_path)
+    first, second = next(plan)
+    with pytest.raises(FitError, match=r"a trial of 'MIL' was broken off \(killed by signal 9\)"):
+        plan.send({first.name: done(0.5), second.name: {"state": "broken", "error": "killed by signal 9"}})
 
 
 def test_a_trial_below_the_median_of_its_rivals_is_hopeless():

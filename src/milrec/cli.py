@@ -387,11 +387,11 @@ def experiment(
     """
     if not recipe.is_file():
         raise SettingsError(f"there is no file '{recipe}'")
-    from milrec.recipes import read_recipe
+    from milrec.recipes import Instead, read_recipe
     from milrec.running import run_in_view
     from milrec.show import say
 
-    wanted = read_recipe(recipe, data, test, only, tuned, seed, trials)
+    wanted = read_recipe(recipe, data, Instead(test, only, tuned, seed, trials))
     page = run_in_view(wanted, out, jobs)
     say(f"Results: {out / 'results.json'}\nReport: {page}")
 

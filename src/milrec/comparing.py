@@ -22,18 +22,20 @@ Values = npt.NDArray[np.float64]
 def compare(per_user: Mapping[str, Values]) -> list[dict[str, Any]]:
     """Every model against every other, in the order given: first less second."""
     pairs = list(itertools.combinations(per_user, 2))
+    if not pairs:
+        return []
+    differences = np.stack([per_user[first] - per_user[second] for first, second in pairs], axis=1)
+    lows, highs = bootstrap_interval(differences, np.random.default_rng(0))
     rows: list[dict[str, Any]] = []
-    for first, second in pairs:
-        difference = per_user[first] - per_user[second]
-        difference = difference[~np.isnan(difference)]
-        low, high = bootstrap_interval(difference[:, None], np.random.default_rng(0))
+    for (first, second), column, low, high in zip(pairs, differences.T, lows, highs, strict=True):
+        difference = column[~np.isnan(column)]
         rows.append(
             {
                 "first": first,
                 "second": second,
                 "difference": float(difference.mean()),
-                "low": float(low[0]),
-                "high": float(high[0]),
+                "low": float(low),
+                "high": float(high),
                 "p": _p_value(difference),
                 "users": len(difference),
             }

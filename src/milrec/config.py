@@ -26,6 +26,15 @@ LIST_LENGTH = 200  # items in the lists that are judged: the paper's top-200
 S = TypeVar("S", bound="Settings")
 
 
+def known_measure(name: str) -> str:
+    """The name of a ranking measure, or the sentence that lists them."""
+    measure, _, cutoff = name.partition("@")
+    if measure not in MEASURES or not cutoff.isdecimal() or not 1 <= int(cutoff) <= LIST_LENGTH:
+        known = ", ".join(f"{measure}@N" for measure in MEASURES)
+        raise ValueError(f"unknown measure '{name}'; known measures: {known}, with N from 1 to {LIST_LENGTH}")
+    return name
+
+
 class Settings(BaseModel):
     """A frozen value with checked fields."""
 
@@ -193,11 +202,7 @@ class TrainingSettings(Settings):
     @field_validator("measure")
     @classmethod
     def _known_measure(cls, name: str) -> str:
-        measure, _, cutoff = name.partition("@")
-        if measure not in MEASURES or not cutoff.isdecimal() or not 1 <= int(cutoff) <= LIST_LENGTH:
-            known = ", ".join(f"{measure}@N" for measure in MEASURES)
-            raise ValueError(f"unknown measure '{name}'; known measures: {known}, with N from 1 to {LIST_LENGTH}")
-        return name
+        return known_measure(name)
 
     @model_validator(mode="after")
     def _one_length(self) -> TrainingSettings:

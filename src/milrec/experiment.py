@@ -55,8 +55,7 @@ def run(recipe: Recipe, out: str | Path, watcher: Watcher, at_once: int | None =
     out = Path(out)
     if any(entry.search for entry in recipe.models):
         optuna_library()  # before anything is written
-    _open_run(recipe, out)
-    with _alone(out):
+    with _opened(recipe, out):
         split = _split(recipe, out, watcher)
         outcomes = {entry.name: _Outcome() for entry in recipe.models}
         plans = [_plan(entry, recipe, out, outcomes[entry.name]) for entry in recipe.models]
@@ -68,6 +67,7 @@ def run(recipe: Recipe, out: str | Path, watcher: Watcher, at_once: int | None =
 
 def _plan(entry: ModelEntry, recipe: Recipe, out: Path, outcome: _Outcome) -> Plan:
     """Search where there is something to search, then fit and judge with every seed."""
+    outcome.tuned = entry.tuned
     if n_trials := recipe.n_trials(entry):
         try:
             found = yield from search(entry, recipe.search, n_trials, out)
@@ -75,7 +75,7 @@ def _plan(entry: ModelEntry, recipe: Recipe, out: Path, outcome: _Outcome) -> Pl
             outcome.failures.append({"name": entry.name, "error": str(error)})
             return
         outcome.tuned, outcome.trials = found.values, found.trials
-    settings = entry.chosen(outcome.tuned)
+    settings = entry.chosen(outcome.tuned, recipe.search.measure)
     jobs = [
         Job(
             name=f"{entry.slug}-seed{seed}",
@@ -97,32 +97,41 @@ def _plan(entry: ModelEntry, recipe: Recipe, out: Path, outcome: _Outcome) -> Pl
             outcome.failures.append({"name": job.title, "error": result["error"]})
 
 
-def _open_run(recipe: Recipe, out: Path) -> None:
-    """Start a run folder, or go on in one of the same recipe."""
-    facts = {"title": recipe.title, "recipe": recipe.model_dump()}
-    if out.exists() and any(out.iterdir()):
-        if folder_kind(out) != "run":
-            raise FolderError(f"'{out}' is not empty and holds no milrec run; choose another place")
-        if read_json(out / MANIFEST).get("facts") != json.loads(json.dumps(facts)):
-            raise FolderError(f"'{out}' holds a run of another recipe; choose another place")
-        return
+@contextmanager
+def _opened(recipe: Recipe, out: Path) -> Iterator[None]:
+    """A run folder, new or of the same recipe, for one process at a time; the lock ends with the process."""
+    if out.exists() and any(out.iterdir()) and folder_kind(out) != "run":
+        raise FolderError(f"'{out}' is not empty and holds no milrec run; choose another place")
     for path in () if recipe.data is None else (recipe.data.path, recipe.data.test):
-        if path is not None:
+        if path is not None and not (out / "split").exists():
             open_folder(Path(path), "data")  # before anything is written
     out.mkdir(parents=True, exist_ok=True)
-    manifest = {"format": "milrec", "kind": "run", "version": FORMAT_VERSION, "facts": facts, "files": {}}
-    write_json(out / MANIFEST, manifest)
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """One run at a time in a folder; the lock ends with the process, however that ends."""
+    if not (out / MANIFEST).exists():
+        _write_manifest(recipe, out)
     with (out / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise FolderError(f"another process is running in '{out}'; wait for it, or choose another place") from None
+        if (out / "split").exists():
+            _check_same_recipe(recipe, out)
+        _write_manifest(recipe, out)
         yield
+
+
+def _write_manifest(recipe: Recipe, out: Path) -> None:
+    facts = {"title": recipe.title, "recipe": recipe.model_dump()}
+    manifest = {"format": "milrec", "kind": "run", "version": FORMAT_VERSION, "facts": facts, "files": {}}
+    write_json(out / MANIFEST, manifest)
+
+
+def _check_same_recipe(recipe: Recipe, out: Path) -> None:
+    """A run goes on with the recipe it began with; words may have changed."""
+    begun = read_json(out / MANIFEST).get("facts", {}).get("recipe", {})
+    wanted = json.loads(json.dumps(recipe.model_dump()))
+    for key in wanted:
+        if key not in ("title", "description") and wanted[key] != begun.get(key):
+            raise FolderError(f"'{out}' holds a run of another recipe ('{key}' differs); choose another place")
 
 
 def _split(recipe: Recipe, out: Path, watcher: Watcher) -> Split:

@@ -14,18 +14,19 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from milrec.checkpoints import History
 from milrec.config import Settings, build
-from milrec.errors import MilrecError
+from milrec.errors import FitError, MilrecError
 from milrec.evaluation import Evaluation, validation_measure
 from milrec.folders import new_file, read_json, write_json
 from milrec.interrupting import Interruptible
@@ -36,7 +37,11 @@ from milrec.training import Progress
 from milrec.workers import available
 
 _SECONDS_BETWEEN_LINES = 0.2
+_TOLD = ("iteration", "total", "epoch", "loss", "measure", "best")
 _COMPARED = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100")  # kept for every user
+
+
+Tell = Callable[[dict[str, Any]], None]
 
 
 class Curve(Settings):
@@ -63,16 +68,35 @@ class Job(Settings):
         return run / "jobs" / self.name
 
     def result(self, run: Path) -> dict[str, Any] | None:
-        """What came of it, where it is done."""
+        """What came of it, for better or worse."""
         path = self.folder(run) / "result.json"
-        return read_json(path) if path.exists() else None
+        return build(Result, read_json(path), f"'{path}'").model_dump(exclude_unset=True) if path.exists() else None
+
+    def finished(self, run: Path) -> dict[str, Any] | None:
+        """Its result where it need not be tried again: the same job, and not one that failed."""
+        result = self.result(run) if self.is_kept_in(run) else None
+        return None if result is None or result["state"] == "failed" else result
+
+    def is_kept_in(self, run: Path) -> bool:
+        """Whether the folder of this name is of this very job."""
+        path = self.folder(run) / "job.json"
+        return path.exists() and read_json(path) == json.loads(json.dumps(self.model_dump()))
+
+
+class Result(Settings):
+    """What came of a job."""
+
+    model_config = ConfigDict(extra="allow")
+    state: Literal["done", "given up", "failed", "broken"]
+    value: float | None = None
+    error: str | None = None
 
 
 class GivenUp(Exception):
     """A trial does worse than the median of those before it."""
 
 
-def carry_out(job: Job, run: Path, tell: Any) -> dict[str, Any]:
+def carry_out(job: Job, run: Path, tell: Tell) -> dict[str, Any]:
     """Fit, judge and keep; a sentence about what went wrong is a result too."""
     folder = job.folder(run)
     split = Split.load(run / "split")
@@ -81,7 +105,8 @@ def carry_out(job: Job, run: Path, tell: Any) -> dict[str, Any]:
     try:
         recommender = _fitted(job, folder, split, checkpoint, watch)
     except GivenUp:
-        return {"state": "given up", "value": watch.best, "history": watch.curve(), "peak_memory_mib": peak_memory()}
+        history = watch.history
+        return {"state": "given up", "value": history.best, "history": vars(history), "peak_memory_mib": peak_memory()}
     except MilrecError as error:
         return {"state": "failed", "error": str(error)}
     fitted = recommender.fitted
@@ -103,8 +128,15 @@ def carry_out(job: Job, run: Path, tell: Any) -> dict[str, Any]:
 def _fitted(job: Job, folder: Path, split: Split, checkpoint: Path, watch: _Watch) -> Recommender:
     if (folder / "model").exists():
         return Recommender.load(folder / "model")
+    settings = fit_settings(job.settings)
     with watch.interruptible:
-        recommender = fit(split, fit_settings(job.settings), seed=job.seed, checkpoint=checkpoint, report=watch)
+        try:
+            recommender = fit(split, settings, seed=job.seed, checkpoint=checkpoint, report=watch)
+        except FitError:
+            if not checkpoint.exists():
+                raise
+            checkpoint.unlink()  # perhaps it is damaged
+            recommender = fit(split, settings, seed=job.seed, checkpoint=checkpoint, report=watch)
     if job.judged:
         recommender.save(folder / "model")
     return recommender
@@ -121,17 +153,17 @@ def _refitted(recommender: Recommender, folder: Path, split: Split, watch: _Watc
 
 
 def _value(job: Job, split: Split, recommender: Recommender) -> float | None:
-    """The validation measure that a search goes by; None where there is nothing to validate on."""
+    """The validation measure: of a trial the best it saw, of a model that is kept its own; None without validation."""
     fitted = recommender.fitted
     training = fitted.settings.training
     if fitted.history is not None and training is not None and training.measure == job.measure:
-        return fitted.history.best
+        return fitted.history.kept if job.judged else fitted.history.best
     if not split.validation.targets.nnz:
         return None
     return validation_measure(job.measure, fitted.settings, split.train, split.validation)(fitted.model)
 
 
-def _judged(job: Job, folder: Path, split: Split, recommender: Recommender, tell: Any) -> dict[str, Any]:
+def _judged(job: Job, folder: Path, split: Split, recommender: Recommender, tell: Tell) -> dict[str, Any]:
     def report(done: int, total: int) -> None:
         tell({"judged": done, "total": total})
 
@@ -158,34 +190,28 @@ def _write_per_user(path: Path, evaluation: Evaluation) -> None:
 class _Watch:
     """Tells of a fit's progress, and gives up where it is hopeless."""
 
-    def __init__(self, job: Job, tell: Any) -> None:
-        self.tell, self.told, self.seen = tell, 0.0, 0
-        self.iterations: list[int] = []
-        self.measures: list[float] = []
-        self.best: float | None = None
+    def __init__(self, job: Job, tell: Tell) -> None:
+        self.tell, self.told = tell, 0.0
+        self.history = History()
         self.hopeless = _pruner(job.rivals) if job.rivals else None
         self.interruptible = Interruptible()
 
     def __call__(self, progress: Progress) -> None:
-        self.interruptible.check()
         now = time.monotonic()
         if now - self.told >= _SECONDS_BETWEEN_LINES or progress.iteration == progress.total:
             self.told = now
-            self.tell(vars(progress))
-        if progress.validations == self.seen or progress.measure is None or progress.best is None:
-            return
-        self.seen, self.best = progress.validations, progress.best
-        self.iterations.append(progress.iteration)
-        self.measures.append(progress.measure)
-        sys.stderr.write(f"step {progress.iteration}: loss {progress.loss:.5g}, validation {progress.measure:.5f}\n")
-        if self.hopeless is not None and self.hopeless(progress.iteration, progress.best):
-            raise GivenUp
-
-    def curve(self) -> dict[str, Any]:
-        return {"iterations": self.iterations, "measures": self.measures}
+            self.tell({name: getattr(progress, name) for name in _TOLD})
+        history = progress.history
+        if history is not None and history.measures and history.iterations[-1] == progress.iteration:
+            self.history = history
+            loss, measure = history.losses[-1], history.measures[-1]
+            sys.stderr.write(f"step {progress.iteration}: loss {loss:.5g}, validation {measure:.5f}\n")
+            if self.hopeless is not None and self.hopeless(progress.iteration, max(history.measures)):
+                raise GivenUp
+        self.interruptible.check()
 
 
-def _pruner(rivals: list[Curve]) -> Any:
+def _pruner(rivals: list[Curve]) -> Callable[[int, float], bool]:
     """Optuna's rule: is the best so far below the median of the rivals at the same step?"""
     import optuna
 
@@ -198,7 +224,7 @@ def _pruner(rivals: list[Curve]) -> Any:
 
     def hopeless(iteration: int, best: float) -> bool:
         trial.report(best, iteration)
-        return trial.should_prune()
+        return bool(trial.should_prune())
 
     return hopeless
 
@@ -232,23 +258,26 @@ def _names() -> Iterator[str]:
         yield names.get()
 
 
-def _tell(values: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(values) + "\n")
-    sys.stdout.flush()
-
-
 def main() -> None:
     run = Path(sys.argv[1])
+    lines = os.fdopen(os.dup(1), "w")  # for us alone: what libraries print goes to the log
+    os.dup2(2, 1)
+
+    def tell(values: dict[str, Any]) -> None:
+        lines.write(json.dumps(values) + "\n")
+        lines.flush()
+
     for name in _names():
         path = run / "jobs" / name / "job.json"
         with path.with_name("log.txt").open("a") as log:
+            os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
             forget_peak_memory()
             job = build(Job, read_json(path), f"'{path}'")
-            write_json(path.with_name("result.json"), carry_out(job, run, _tell))
-            for name_of_checkpoint in ("checkpoint.safetensors", "refit.safetensors"):
-                path.with_name(name_of_checkpoint).unlink(missing_ok=True)
-        _tell({"ended": name})
+            write_json(path.with_name("result.json"), carry_out(job, run, tell))
+            for checkpoint in ("checkpoint.safetensors", "refit.safetensors"):
+                path.with_name(checkpoint).unlink(missing_ok=True)
+        tell({"ended": name})
 
 
 if __name__ == "__main__":

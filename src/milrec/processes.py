@@ -1,7 +1,8 @@
 """Jobs of a run in processes of their own, several at a time.
 
 A plan is a generator: it yields jobs that may run at once, is sent their results, and yields the next ones. What a job
-computes never depends on how many others run beside it. A process that has done its job takes the next one.
+computes does not depend on how many others run beside it (but for EASE, in its last bits: LAPACK rounds by the number
+of its threads). A process that has done its job takes the next one.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Generator
 from contextlib import suppress
@@ -48,8 +51,8 @@ class _Pursuit:
 
     plan: Plan
     waiting: list[Job] = field(default_factory=list)
-    results: Results = field(default_factory=dict)
-    asked: int = 0
+    results: Results | None = None  # None: the plan has not begun
+    n_asked: int = 0
 
 
 Event = tuple["_Hand", dict[str, Any] | None]  # what a process tells; None: it is gone
@@ -61,11 +64,12 @@ class _Hand:
     def __init__(self, run: Path, threads: int, events: queue.Queue[Event]) -> None:
         self.job: Job | None = None
         self.pursuit: _Pursuit | None = None
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - what it says before its first job; jobs have logs
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "milrec.jobs", str(run)],
+            [sys.executable, "-P", "-m", "milrec.jobs", str(run)],  # -P: never a module from the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # a job's own goes to its log
+            stderr=self.errors,
             env={**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)},
             start_new_session=True,  # an interrupt reaches it through us
         )
@@ -73,8 +77,13 @@ class _Hand:
 
     def take(self, job: Job, pursuit: _Pursuit, run: Path) -> None:
         self.job, self.pursuit = job, pursuit
-        job.folder(run).mkdir(parents=True, exist_ok=True)
-        write_json(job.folder(run) / "job.json", job.model_dump())
+        folder = job.folder(run)
+        if not job.is_kept_in(run):
+            shutil.rmtree(folder, ignore_errors=True)  # of a job with other settings
+            folder.mkdir(parents=True)
+            write_json(folder / "job.json", job.model_dump())
+        for leftover in (folder / "result.json", folder / "log.txt"):
+            leftover.unlink(missing_ok=True)
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # it is gone, which its silence tells
             self.process.stdin.write(job.name.encode() + b"\n")
@@ -82,10 +91,13 @@ class _Hand:
 
     def _listen(self, events: queue.Queue[Event]) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            events.put((self, json.loads(line)))
-        self.process.wait()
-        events.put((self, None))
+        try:
+            for line in self.process.stdout:
+                with suppress(ValueError):  # not ours
+                    events.put((self, json.loads(line)))
+            self.process.wait()
+        finally:
+            events.put((self, None))
 
     def close(self) -> None:
         """Let it end; in the midst of a job, after it has written its checkpoint."""
@@ -101,6 +113,14 @@ class _Hand:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.errors.close()
+
+    def last_words(self, log: Path) -> str:
+        """The end of its log, or of what it said before its first job."""
+        self.errors.seek(0)
+        text = log.read_text(errors="replace") if log.exists() else self.errors.read().decode(errors="replace")
+        lines = text.strip().splitlines()
+        return f": {lines[-1].strip()}" if lines else ""
 
 
 def carry_out(plans: list[Plan], run: Path, watcher: Watcher, at_once: int | None = None) -> None:
@@ -108,7 +128,7 @@ def carry_out(plans: list[Plan], run: Path, watcher: Watcher, at_once: int | Non
     at_once = at_once or available()
     pursuits = [_Pursuit(plan) for plan in plans]
     for pursuit in pursuits:
-        _advance(pursuit, run, watcher, start=True)
+        _advance(pursuit, run, watcher)
     events: queue.Queue[Event] = queue.Queue()
     hands: list[_Hand] = []
     try:
@@ -122,8 +142,7 @@ def carry_out(plans: list[Plan], run: Path, watcher: Watcher, at_once: int | Non
                 hands.remove(hand)
             if hand.job is not None and hand.pursuit is not None:
                 pursuit = hand.pursuit
-                _end(hand, run, watcher)
-                if len(pursuit.results) == pursuit.asked:
+                if _end(hand, pursuit, run, watcher) == pursuit.n_asked:
                     _advance(pursuit, run, watcher)
             if values is None:
                 hand.close()
@@ -157,36 +176,35 @@ def _next(events: queue.Queue[Event]) -> Event:
             continue
 
 
-def _advance(pursuit: _Pursuit, run: Path, watcher: Watcher, start: bool = False) -> None:
+def _advance(pursuit: _Pursuit, run: Path, watcher: Watcher) -> None:
     """Hand the results to a plan until it asks for a job that is not done yet, or has ended."""
-    while True:
+    while not pursuit.waiting:
         try:
-            wanted = next(pursuit.plan) if start else pursuit.plan.send(pursuit.results)
+            wanted = next(pursuit.plan) if pursuit.results is None else pursuit.plan.send(pursuit.results)
         except StopIteration:
-            pursuit.waiting, pursuit.results, pursuit.asked = [], {}, -1
             return
-        start = False
         jobs = {job.name: job for job in wanted}
-        done = {name: result for name, job in jobs.items() if (result := job.result(run)) is not None}
+        done = {name: result for name, job in jobs.items() if (result := job.finished(run)) is not None}
         for name, result in done.items():
             watcher.ended(jobs[name], result)
-        pursuit.results, pursuit.asked = done, len(jobs)
+        pursuit.results, pursuit.n_asked = done, len(jobs)
         pursuit.waiting = [job for name, job in jobs.items() if name not in done]
-        if pursuit.waiting:
-            return
 
 
-def _end(hand: _Hand, run: Path, watcher: Watcher) -> None:
-    """Note the result of a job; where its process died without one it is broken, and a later run tries again."""
-    job, pursuit = hand.job, hand.pursuit
-    assert job is not None and pursuit is not None
+def _end(hand: _Hand, pursuit: _Pursuit, run: Path, watcher: Watcher) -> int:
+    """Note the result of a job, and say how many its plan now has.
+
+    Where its process died without a result it is broken, and a later run tries again.
+    """
+    job = hand.job
+    assert job is not None and pursuit.results is not None
     result = job.result(run)
     if result is None:
-        log = job.folder(run) / "log.txt"
-        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-        code = hand.process.wait()
+        code = hand.process.wait(_PATIENCE)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        result = {"state": "broken", "error": f"its process {how}" + (f" ({lines[-1]})" if lines else "")}
+        words = hand.last_words(job.folder(run) / "log.txt") if code > 0 else ""
+        result = {"state": "broken", "error": f"its process {how}{words}"}
     hand.job = hand.pursuit = None
     pursuit.results[job.name] = result
     watcher.ended(job, result)
+    return len(pursuit.results)

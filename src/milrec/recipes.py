@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from milrec.config import Settings, build, read_toml
+from milrec.config import Settings, build, known_measure, read_toml
 from milrec.errors import FolderError, SettingsError
 from milrec.folders import read_json
 from milrec.presets import FitSettings, settings_for
+
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class SimulateEntry(Settings):
     users: int = 2_000
     items: int = 1_200
-    seed: int = 0
+    seed: Seed = 0
 
 
 class DataEntry(Settings):
@@ -43,7 +46,7 @@ class DataEntry(Settings):
 
 class SplitEntry(Settings):
     protocol: Literal["interactions", "users"] = "interactions"
-    seed: int = 0
+    seed: Seed = 0
 
 
 class Range(Settings):
@@ -53,14 +56,23 @@ class Range(Settings):
     high: float
     log: bool = False
 
+    def some(self) -> tuple[float, float]:
+        """A number from within, and the last."""
+        return self.low + 0.37 * (self.high - self.low), self.high
+
 
 class SearchEntry(Settings):
     """How values are searched: a grid that is small enough is tried whole, otherwise Optuna chooses."""
 
     trials: int = Field(16, ge=1, description="at most so many sets of values are tried for each model")
     round: int = Field(4, ge=1, description="so many are chosen, and tried, at a time")
-    measure: str = Field("ndcg@100", description="validation measure that decides")
-    seed: int = 0
+    measure: str = Field("ndcg@100", description="validation measure that decides, and by which fits stop")
+    seed: Seed = 0
+
+    @field_validator("measure")
+    @classmethod
+    def _known_measure(cls, name: str) -> str:
+        return known_measure(name)
 
 
 class PaperEntry(Settings):
@@ -78,6 +90,7 @@ class ModelEntry(Settings):
     loss: str | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, list[Any] | Range] = Field(default_factory=dict)
+    tuned: dict[str, Any] = Field(default_factory=dict, description="values that an earlier run found")
     dials: list[float] = Field(default_factory=list, description="popularity dials to judge its lists with as well")
 
     @field_validator("search", mode="before")
@@ -93,6 +106,9 @@ class ModelEntry(Settings):
     @field_validator("search")
     @classmethod
     def _choices(cls, search: dict[str, list[Any] | Range]) -> dict[str, list[Any] | Range]:
+        named = [name for key in search for name in setting_names(key)]
+        if twice := {name for name in named if named.count(name) > 1}:
+            raise ValueError(f"'{min(twice)}' is searched by two keys")
         for key, choices in search.items():
             names = setting_names(key)
             if isinstance(choices, Range) and len(names) > 1:
@@ -109,13 +125,16 @@ class ModelEntry(Settings):
     def slug(self) -> str:
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "model"
 
-    def chosen(self, values: dict[str, Any] | None = None) -> FitSettings:
-        """Its settings, with some values (as found by a search) in their places."""
-        return settings_for(self.model, self.loss, {**self.settings, **(values or {})})
+    def chosen(self, values: dict[str, Any] | None = None, measure: str | None = None) -> FitSettings:
+        """Its settings, with some values (as found by a search) in their places; fits stop by the given measure."""
+        settings = settings_for(self.model, self.loss, {**self.settings, **(values or {})})
+        if measure is None or settings.training is None or "measure" in self.settings:
+            return settings
+        return settings.with_values({"measure": measure})
 
     def seeds(self, wanted: list[int]) -> list[int]:
         """All of them, or the first alone where a fit does not depend on the seed."""
-        return wanted if self.chosen(self.any_values()).seeded else wanted[:1]
+        return wanted if self.chosen().seeded else wanted[:1]
 
     def grid(self) -> list[dict[str, int]] | None:
         """All sets of choices, by their places in the lists; None where there is no end of them."""
@@ -132,11 +151,16 @@ class ModelEntry(Settings):
             values |= dict(zip(names, chosen, strict=True)) if len(names) > 1 else {names[0]: chosen}
         return values
 
-    def any_values(self) -> dict[str, Any]:
-        """The first of everything that is searched: enough to see whether the settings exist."""
-        return self.values(
-            {key: 0 if isinstance(choices, list) else choices.low for key, choices in self.search.items()}
-        )
+    def check(self) -> None:
+        """Refuse settings that do not exist, every value of a search included."""
+        first = {key: 0 if isinstance(choices, list) else choices.low for key, choices in self.search.items()}
+        self.chosen(self.values(first))
+        for key, choices in self.search.items():
+            between = (
+                [] if isinstance(choices, list) else [choices.low + 0.37 * (choices.high - choices.low), choices.high]
+            )
+            for place in range(len(choices)) if isinstance(choices, list) else between:
+                self.chosen(self.values({**first, key: place}))
 
 
 class Recipe(Settings):
@@ -144,7 +168,7 @@ class Recipe(Settings):
 
     title: str
     description: str = ""
-    seeds: list[int] = Field(default_factory=lambda: [0], min_length=1)
+    seeds: list[Seed] = Field(default_factory=lambda: [0], min_length=1)
     data: DataEntry | None = None
     split: SplitEntry = SplitEntry()
     search: SearchEntry = SearchEntry()
@@ -154,12 +178,18 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _distinct_names(self) -> Recipe:
-        if len({entry.slug for entry in self.models}) != len(self.models):
-            raise ValueError("two models of the recipe have the same name")
+        slugs: dict[str, str] = {}
+        for entry in self.models:
+            if entry.slug in slugs:
+                both = f"'{slugs[entry.slug]}' and '{entry.name}'"
+                raise ValueError(f"models {both} have the same name (letters a-z and digits count)")
+            slugs[entry.slug] = entry.name
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("a seed is given twice")
         if self.data is not None and self.data.test is not None and self.split.protocol == "users":
             raise ValueError("a recipe has a test part in [data] or holds out users in [split], not both")
+        if self.refit and self.split.protocol == "users":
+            raise ValueError("refit needs a validation part of the same users; it goes with a split over interactions")
         return self
 
     def n_trials(self, entry: ModelEntry) -> int:
@@ -167,36 +197,37 @@ class Recipe(Settings):
         return 0 if not entry.search else self.search.trials if grid is None else min(len(grid), self.search.trials)
 
 
-def read_recipe(
-    path: str | Path,
-    data: str | Path | None = None,
-    test: str | Path | None = None,
-    models: list[str] | None = None,
-    tuned: str | Path | None = None,
-    seeds: list[int] | None = None,
-    trials: int | None = None,
-) -> Recipe:
+@dataclass(frozen=True)
+class Instead:
+    """What is put in place of the recipe's own."""
+
+    test: str | Path | None = None  # a data folder that is the test part of the data
+    models: list[str] | None = None  # those that are wanted
+    tuned: str | Path | None = None  # a finished run: what it found for models of the same name, without a search
+    seeds: list[int] | None = None
+    trials: int | None = None
+
+
+def read_recipe(path: str | Path, data: str | Path | None = None, instead: Instead = Instead()) -> Recipe:  # noqa: B008
     """A recipe from a TOML file, every model's settings checked.
 
-    `data`, a prepared data folder, takes the place of the recipe's own, with `test` as its test part where it comes
-    with one; a relative path in the recipe starts at the recipe's folder. `models` names those that are wanted.
-    `tuned`, a finished run, gives models of the same name the values that were found there, in place of a search.
-    `seeds` and `trials` take the place of the recipe's own.
+    `data`, a prepared data folder, takes the place of the recipe's own; a relative path in the recipe starts at the
+    recipe's folder.
     """
     path = Path(path)
-    recipe = build(Recipe, _overridden(read_toml(path), seeds, trials), f"'{path}'")
-    if tuned is not None:
-        recipe = recipe.model_copy(update={"models": _tuned(recipe.models, Path(tuned))})
-    if models:
-        recipe = recipe.model_copy(update={"models": _wanted(recipe.models, models)})
+    recipe = build(Recipe, _overridden(read_toml(path), instead), f"'{path}'")
+    if instead.models:
+        recipe = recipe.model_copy(update={"models": _wanted(recipe.models, instead.models)})
+    if instead.tuned is not None:
+        recipe = recipe.model_copy(update={"models": _tuned(recipe.models, Path(instead.tuned))})
     for entry in recipe.models:
         try:
-            entry.chosen(entry.any_values())
+            entry.check()
         except SettingsError as error:
             raise SettingsError(f"model '{entry.name}' in '{path}': {error}") from None
     if data is not None:
-        return _with_data(recipe, Path(data), None if test is None else Path(test))
-    if test is not None:
+        return _with_data(recipe, Path(data), None if instead.test is None else Path(instead.test))
+    if instead.test is not None:
         raise SettingsError("--test is the test part of --data; give both")
     if recipe.data is None:
         raise SettingsError(f"'{path}' names no data; give a prepared data folder with --data")
@@ -206,13 +237,13 @@ def read_recipe(
     return recipe
 
 
-def _overridden(values: dict[str, Any], seeds: list[int] | None, trials: int | None) -> dict[str, Any]:
-    """The values of a TOML file with some given elsewhere."""
-    if seeds:
-        values = {**values, "seeds": seeds}
-    if trials is not None:
+def _overridden(values: dict[str, Any], instead: Instead) -> dict[str, Any]:
+    """The values of a TOML file with seeds and trials from elsewhere."""
+    if instead.seeds:
+        values = {**values, "seeds": instead.seeds}
+    if instead.trials is not None:
         search = values.get("search", {})
-        values = {**values, "search": {**search, "trials": trials} if isinstance(search, dict) else search}
+        values = {**values, "search": {**search, "trials": instead.trials} if isinstance(search, dict) else search}
     return values
 
 
@@ -250,10 +281,15 @@ def _tuned(entries: list[ModelEntry], run: Path) -> list[ModelEntry]:
     results = read_json(run / "results.json" if run.is_dir() else run)
     if not isinstance(results, dict) or results.get("format") != "milrec-results":
         raise FolderError(f"'{run}' does not hold the results of a milrec run")
-    found = {model["name"]: model.get("tuned") or {} for model in results["models"]}
+    try:
+        found = {model["name"]: model["tuned"] for model in results["models"] if model.get("tuned")}
+    except (KeyError, TypeError, AttributeError):
+        raise FolderError(f"'{run}' does not hold the results of a milrec run") from None
+    for entry in entries:
+        if entry.search and entry.name not in found:
+            known = ", ".join(found) or "none"
+            raise SettingsError(f"the run '{run}' has tuned no model '{entry.name}'; it has tuned: {known}")
     return [
-        entry.model_copy(update={"settings": {**entry.settings, **found[entry.name]}, "search": {}})
-        if entry.search and entry.name in found
-        else entry
+        entry.model_copy(update={"tuned": found[entry.name], "search": {}}) if entry.search else entry
         for entry in entries
     ]

@@ -16,7 +16,11 @@ def run_in_view(recipe: Recipe, out: Path, at_once: int | None = None) -> Path:
     """Carry a recipe out, show its table and write its report; jobs that failed are named at the end."""
     n_jobs = sum(recipe.n_trials(entry) + len(entry.seeds(recipe.seeds)) for entry in recipe.models)
     with RunDisplay(n_jobs) as display:
-        results = run(recipe, out, display, at_once)
+        try:
+            results = run(recipe, out, display, at_once)
+        except KeyboardInterrupt:
+            display.stage("Interrupted; the same command goes on where it was")
+            raise
     failures = "; ".join(f"{failure['name']}: {failure['error']}" for failure in results["failures"])
     if not results["models"]:
         raise FitError(f"every model failed ({failures})")

@@ -39,7 +39,7 @@ class Progress:
     loss: float | None = None
     measure: float | None = None
     best: float | None = None
-    validations: int = 0
+    history: History | None = None
 
 
 Validate = Callable[[Factors], float]
@@ -206,8 +206,8 @@ def _progress(state: FitState, steps: _Steps) -> Progress:
     history = state.history
     loss = state.loss_sum / state.loss_count if state.loss_count else history.losses[-1]
     measure = history.measures[-1] if history.measures else None
-    epoch, n_validations = state.iteration / steps.per_epoch, len(history.measures)
-    return Progress(state.iteration, steps.last, epoch, loss, measure, history.best, n_validations)
+    epoch = state.iteration / steps.per_epoch
+    return Progress(state.iteration, steps.last, epoch, loss, measure, history.best, history)
 
 
 def _training(settings: FitSettings) -> TrainingSettings:

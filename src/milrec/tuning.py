@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from milrec.errors import FitError, SettingsError
+from milrec.folders import new_file
 from milrec.jobs import Curve, Job
 from milrec.processes import Results
 from milrec.recipes import ModelEntry, SearchEntry
-
-_SEEDS = 1_000_003  # keeps (seed, number) of different searches apart
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ def search(entry: ModelEntry, wanted: SearchEntry, n_trials: int, run: Path) -> 
         results = yield jobs
         for number, job, one in zip(numbers, jobs, places, strict=True):
             result = results[job.name]
+            if result["state"] == "broken":  # nothing is chosen as long as something could not be tried
+                raise FitError(f"a trial of '{entry.name}' was broken off ({result['error']})")
             finished.append(_trial(optuna, entry, one, result))
             tried.append({"number": number, "values": entry.values(one), **_outcome(result)})
             if result["state"] == "done" and (curve := _curve(result)):
@@ -77,7 +80,9 @@ def _chosen(
     places = []
     for number in numbers:
         study.sampler = optuna.samplers.TPESampler(
-            n_startup_trials=2 * wanted.round, seed=wanted.seed * _SEEDS + number, constant_liar=len(numbers) > 1
+            n_startup_trials=2 * wanted.round,
+            seed=int(np.random.SeedSequence([wanted.seed, number]).generate_state(1)[0]),
+            constant_liar=len(numbers) > 1,
         )
         params = study.ask(_distributions(optuna, entry)).params
         places.append({key: _place(entry, key, value) for key, value in params.items()})
@@ -119,20 +124,16 @@ def _trial(optuna: Any, entry: ModelEntry, places: dict[str, Any], result: dict[
 
 
 def _keep(optuna: Any, finished: list[Any], path: Path) -> None:
-    """Add the trials that are new to the study in the run folder."""
+    """The study so far, in the run folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for lock in path.parent.glob(path.name + ".lock*"):
-        lock.unlink()  # of a run that was killed: the run folder has one user at a time
-    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
-    study = optuna.create_study(storage=storage, study_name=path.stem, direction="maximize", load_if_exists=True)
-    study.add_trials(finished[len(study.get_trials(deepcopy=False)) :])
+    with new_file(path) as draft:
+        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(draft)))
+        optuna.create_study(storage=storage, study_name=path.stem, direction="maximize").add_trials(finished)
 
 
 def _job(entry: ModelEntry, wanted: SearchEntry, values: dict[str, Any], rivals: list[Curve]) -> Job:
     """One trial; the same values are the same job, and are not tried twice."""
-    settings = entry.chosen(values)
-    if settings.training is not None:
-        settings = settings.with_values({"measure": wanted.measure})
+    settings = entry.chosen(values, wanted.measure)
     mark = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
     shown = ", ".join(f"{key}={value}" for key, value in values.items())
     return Job(
