@@ -387,9 +387,8 @@ def test_the_dial_turns_lists_towards_rare_items(work):
         rows = succeeds("recommend", "model", "--user", "u001", "-n", 30, *dial, cwd=work).stdout.splitlines()
         return [int(row.split("\t")[rows[0].split("\t").index("popularity")]) for row in rows[1:]]
 
-    rare, popular = popularity("--dial", 1e6), popularity("--dial", -1e6)
-    assert rare == sorted(rare) and popular == sorted(popular, reverse=True) and rare[0] < popular[0]
-    assert popularity("--dial", 0) == popularity()
+    rare, plain = popularity("--dial", 1e6), popularity()
+    assert rare == sorted(rare) and sum(rare) < sum(plain)
     succeeds("evaluate", "model", "split", "--json", "plain.json", cwd=work)
     done = succeeds("evaluate", "model", "split", "--dial", 2, "--json", "turned.json", cwd=work)
     assert "model on test, dial 2" in done.stdout
