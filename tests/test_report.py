@@ -195,7 +195,7 @@ def test_other_data_than_the_papers_are_shown_without_differences_and_marks():
 
 
 def test_a_run_that_names_no_table_of_the_paper_has_none(results):
-    assert 'id="paper"' not in render(results)
+    assert 'id="paper"' not in render(results) and 'id="claims"' not in render(results)
 
 
 def test_the_papers_claims_are_a_list_with_verdicts(full):
