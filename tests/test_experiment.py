@@ -338,6 +338,12 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
     [
         ("title =", "titel =", "unknown setting 'titel'"),
         ('loss = "mil"', 'loss = "mill"', "unknown loss 'mill'; known losses: mil"),
+        (
+            'loss = "mil"',
+            'loss = "mil"\nserch = {}',
+            r"'models\.1\.serch'.*known settings: name, model, loss, settings, search",
+        ),
+        ("users = 150", "user = 150", "'data.simulate.user'.*known settings: users, items, seed"),
         ("epochs = 4", "epoch = 4", "model 'MIL'.*unknown setting 'epoch'"),
         ("[data.simulate]", "[data]", "unknown setting 'data.users'"),
         ('name = "MIL"', 'name = "popularity"', "same name"),

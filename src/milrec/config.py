@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -246,12 +246,23 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"'{path}' is not readable TOML ({error})") from None
 
 
+def _owner(settings: type[Settings], path: tuple[int | str, ...]) -> type[Settings]:
+    """The settings that a path within settings leads to, as far as it can be followed."""
+    for part in path:
+        field = settings.model_fields.get(str(part))
+        if field is not None:
+            kinds = [field.annotation, *get_args(field.annotation)]
+            settings = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings)), settings)
+    return settings
+
+
 def _sentence(error: ValidationError, settings: type[Settings], where: str) -> str:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a misspelt key before a missing one
     key = ".".join(str(part) for part in first["loc"])
     place = f" in {where}" if where else ""
     if first["type"] == "extra_forbidden":
-        return f"unknown setting '{key}'{place}; known settings: {', '.join(settings.model_fields)}"
+        known = ", ".join(_owner(settings, first["loc"][:-1]).model_fields)
+        return f"unknown setting '{key}'{place}; known settings: {known}"
     if not key or first["type"] == "value_error":
         return first["msg"].removeprefix("Value error, ") + place
     if first["type"] == "missing":
