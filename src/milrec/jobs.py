@@ -128,14 +128,14 @@ def carry_out(job: Job, run: Path, tell: Tell) -> dict[str, Any]:
 def _fitted(job: Job, folder: Path, split: Split, checkpoint: Path, watch: _Watch) -> Recommender:
     if (folder / "model").exists():
         return Recommender.load(folder / "model")
-    settings = fit_settings(job.settings)
+    settings, broken_off = fit_settings(job.settings), checkpoint.exists()
     with watch.interruptible:
         try:
             recommender = fit(split, settings, seed=job.seed, checkpoint=checkpoint, report=watch)
         except FitError:
-            if not checkpoint.exists():
+            if not broken_off:
                 raise
-            checkpoint.unlink()  # perhaps it is damaged
+            checkpoint.unlink()  # perhaps it was damaged
             recommender = fit(split, settings, seed=job.seed, checkpoint=checkpoint, report=watch)
     if job.judged:
         recommender.save(folder / "model")
