@@ -102,8 +102,20 @@ def test_a_trial_that_was_broken_off_leaves_nothing_to_choose(tmp_path):
 
 
 def test_a_trial_below_the_median_of_its_rivals_is_hopeless():
-    rivals = [Curve(iterations=[10, 20], measures=[0.1 * n, 0.2 * n]) for n in (1, 2, 3, 4)]
+    rivals = [Curve(iterations=[4, 10, 20], measures=[0.05, 0.1 * n, 0.2 * n]) for n in (1, 2, 3, 4)]
     assert not _pruner(rivals)(10, 0.26)
     assert _pruner(rivals)(10, 0.24)
     assert not _pruner(rivals)(15, 0.01), "no rival was validated at that step"
+    assert not _pruner(rivals)(4, 0.01), "before half the steps of the rivals nothing is given up"
     assert not _pruner(rivals[:3])(10, 0.0), "three are too few to judge by"
+
+
+def test_the_models_own_settings_are_tried_first_where_the_search_may_choose_them(tmp_path):
+    wanted = entry(weight_decay=[1e-6, 5e-6, 1e-5, 2e-5], target_factor=[10.0, 50.0])
+    pairs = {"missing_weight, missing_exponent": [[1e3, 4], [1e6, 10]], "target_factor": {"low": 1.0, "high": 100.0}}
+    assert wanted.own_places() == {"weight_decay": 1, "target_factor": 1}
+    assert entry(**pairs).own_places() == {"missing_weight, missing_exponent": 1, "target_factor": 50.0}
+    assert entry(weight_decay=[1e-6]).own_places() is None
+    assert entry(weight_decay={"low": 1e-5, "high": 1e-4}).own_places() is None
+    _, found = carried_out(search(wanted, SearchEntry(round=3), 6, tmp_path), lambda settings: done(decay(settings)))
+    assert found.trials[0]["values"] == {"weight_decay": 5e-6, "target_factor": 50.0}

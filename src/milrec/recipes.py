@@ -143,6 +143,24 @@ class ModelEntry(Settings):
             return None
         return [dict(zip(self.search, one, strict=True)) for one in itertools.product(*places)]
 
+    def own_places(self) -> dict[str, Any] | None:
+        """The settings that the model has anyway, as a choice of the search; None where the search leaves them out."""
+        settings, places = self.chosen(), dict[str, Any]()
+        sections = settings.known_keys()
+        for key, choices in self.search.items():
+            names = setting_names(key)
+            own = [getattr(getattr(settings, sections[name]), name) for name in names]
+            value = own if len(names) > 1 else own[0]
+            if isinstance(choices, list):
+                if value not in choices:
+                    return None
+                places[key] = choices.index(value)
+            else:
+                if not isinstance(value, int | float) or not choices.low <= value <= choices.high:
+                    return None
+                places[key] = float(value)
+        return places
+
     def values(self, places: dict[str, Any]) -> dict[str, Any]:
         """Settings and their values from what was chosen: places in lists, or numbers from ranges."""
         values: dict[str, Any] = {}

@@ -1,4 +1,5 @@
-"""The search for a model's settings, on validation: a small grid is tried whole; otherwise Optuna chooses.
+"""The search for a model's settings, on validation: a small grid is tried whole; otherwise the model's own settings
+first, and Optuna chooses the others.
 
 Trials are chosen a round at a time from what earlier rounds gave, each by a sampler seeded with (seed, its number), so
 that a search that was stopped goes on to the same end. Every trial also goes into a journal that Optuna's tools open.
@@ -43,6 +44,8 @@ def search(entry: ModelEntry, wanted: SearchEntry, n_trials: int, run: Path) -> 
             places: list[dict[str, Any]] = [dict(grid[number]) for number in numbers]
         else:
             places = _chosen(optuna, entry, wanted, finished, numbers)
+            if not start and (own := entry.own_places()) is not None:
+                places[0] = own
         jobs = [_job(entry, wanted, entry.values(one), list(rivals.values())) for one in places]
         results = yield jobs
         for number, job, one in zip(numbers, jobs, places, strict=True):
