@@ -66,6 +66,7 @@ def model(
         "settings": {
             "model": {"model": "dae"},
             "loss": {"loss": loss, **({"missing_weight": 1e6, "missing_exponent": 10.0} if loss == "mil" else {})},
+            "training": {"measure": "ndcg@100"},
         },
         "evaluation": found,
         **({"dialled": dialled} if dialled else {}),

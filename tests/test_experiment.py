@@ -121,6 +121,7 @@ def test_models_are_compared_user_by_user(whole):
         means[model["name"]].append(model["evaluation"]["ndcg@100"])
     expected = np.mean(means["Popularity"]) - np.mean(means["MIL"])
     assert compared[0]["difference"] == pytest.approx(expected, abs=1e-6)
+    assert len(whole.results["comparisons"]["true_ndcg@20"]) == 3, "the data are simulated: there is a truth"
 
 
 def test_a_second_run_in_the_same_folder_fits_nothing_again(whole):

@@ -118,6 +118,23 @@ def test_the_best_of_a_column_is_marked(results):
     assert f"<b>{best:.3f}</b>" in render(results)
 
 
+def test_recall_of_all_is_shown_where_the_test_part_was_given():
+    models = [made_up.model("one"), made_up.model("another")]
+    for model in models:
+        model["evaluation"]["recall_of_all@20"] = 0.123
+    assert "Recall of all@20" not in render(made_up.run(models))
+    assert "Recall of all@20" in render(made_up.run(models, protocol="given"))
+
+
+def test_the_learning_curves_name_their_measure():
+    models = [made_up.model("one"), made_up.model("another")]
+    assert "validation NDCG@100" in render(made_up.run(models))
+    models[0]["settings"]["training"]["measure"] = models[1]["settings"]["training"]["measure"] = "recall@20"
+    assert "validation recall@20" in render(made_up.run(models))
+    models[1]["settings"]["training"]["measure"] = "ndcg@20"
+    assert "validation measure" in render(made_up.run(models))
+
+
 def test_a_column_in_which_all_are_the_same_has_no_best():
     page = render(made_up.run([made_up.model("one"), made_up.model("another")]))
     assert "<b>0.350</b>" not in page and ">0.350" in page

@@ -27,14 +27,12 @@ from milrec.comparing import compare
 from milrec.errors import FolderError, MilrecError
 from milrec.folders import FORMAT_VERSION, MANIFEST, folder_kind, open_folder, read_json, write_json
 from milrec.interactions import Interactions
-from milrec.jobs import Job
+from milrec.jobs import COMPARED, Job
 from milrec.processes import Plan, Watcher, carry_out
 from milrec.recipes import ModelEntry, Recipe
 from milrec.simulation import Simulation, simulate
 from milrec.splitting import Split, split_given, split_interactions, split_users
 from milrec.tuning import optuna_library, search
-
-COMPARED = ("recall@1", "ndcg@100")  # measures by which models are compared user by user
 
 
 @dataclass
@@ -197,11 +195,11 @@ def _model(name: str, job: Job, result: dict[str, Any], outcome: _Outcome) -> di
 
 
 def _per_user(measure: str, out: Path, outcomes: dict[str, _Outcome]) -> dict[str, Any]:
-    """A measure of every user under every model, mean over the seeds."""
+    """A measure of every user under every model, mean over the seeds; empty where the data do not have it."""
     values = {}
     for name, outcome in outcomes.items():
-        tables = [pq.read_table(job.folder(out) / "per_user.parquet", columns=[measure]) for job, _ in outcome.done]
-        if tables:
+        tables = [pq.read_table(job.folder(out) / "per_user.parquet") for job, _ in outcome.done]
+        if tables and all(measure in table.column_names for table in tables):
             values[name] = np.mean([table[measure].to_numpy() for table in tables], axis=0, dtype=np.float64)
     return values
 

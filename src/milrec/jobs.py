@@ -38,7 +38,8 @@ from milrec.workers import available
 
 _SECONDS_BETWEEN_LINES = 0.2
 _TOLD = ("iteration", "total", "epoch", "loss", "measure", "best")
-_COMPARED = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100")  # kept for every user
+COMPARED = ("recall@1", "ndcg@100", "auc_rejected", "true_ndcg@20")  # by which models are compared user by user
+_KEPT = (*COMPARED, "recall@20", "ndcg@20", "novelty_ndcg@100")  # of every user
 
 
 Tell = Callable[[dict[str, Any]], None]
@@ -182,7 +183,7 @@ def _without_figures(evaluation: Evaluation) -> dict[str, Any]:
 
 def _write_per_user(path: Path, evaluation: Evaluation) -> None:
     """Measures of single users, for paired comparisons: users in the order of the test part."""
-    columns = {name: evaluation.per_user[name] for name in _COMPARED if name in evaluation.per_user}
+    columns = {name: evaluation.per_user[name] for name in _KEPT if name in evaluation.per_user}
     with new_file(path) as draft:
         pq.write_table(pa.table({name: pa.array(values.astype(np.float32)) for name, values in columns.items()}), draft)
 

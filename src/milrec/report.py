@@ -34,7 +34,7 @@ def render(results: Mapping[str, Any]) -> str:
         results=results,
         entries=entries,
         failures=results.get("failures") or [],
-        measures=report_tables.measures(entries),
+        measures=report_tables.measures(entries, results["split"]["protocol"] == "given"),
         **_paper(results, entries),
         **_figures(results, entries),
         comparisons=report_tables.comparisons(results, entries),

@@ -139,7 +139,9 @@ def learning(entries: Sequence[Entry]) -> str:
     if not curves:
         return ""
     x = figures.axis("epochs", [value for curve in curves for value in curve.xs], zero=True)
-    y = figures.axis("validation NDCG@100", [value for curve in curves for value in curve.ys])
+    measures = {entry.runs[0]["settings"]["training"]["measure"] for entry in entries if entry.runs[0].get("history")}
+    name = measures.pop().replace("ndcg", "NDCG") if len(measures) == 1 else "measure"
+    y = figures.axis(f"validation {name}", [value for curve in curves for value in curve.ys])
     return figures.lines(curves, Frame(x, y), "Validation measure over epochs", marks=True)
 
 

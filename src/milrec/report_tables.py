@@ -29,6 +29,7 @@ class Column:
 COLUMNS = (
     Column("recall@1", "Recall@1", "Is the first item of the list one of the items to be found?"),
     Column("recall@20", "Recall@20", "Share of the items to be found in the first 20 (of at most 20)"),
+    Column("recall_of_all@20", "Recall of all@20", "The same of all items to be found, as many papers divide"),
     Column("recall@50", "Recall@50", "Share of the items to be found in the first 50 (of at most 50)"),
     Column("ndcg@20", "NDCG@20", "The same with more weight for the first places"),
     Column("ndcg@100", "NDCG@100", "The same over the first 100 places"),
@@ -38,6 +39,7 @@ COLUMNS = (
     Column("coverage@20", "Coverage@20", "Share of the catalogue that is in somebody's first 20"),
     Column("exposure_gini@20", "Gini@20", "How unequally items share the places (0 equal, 1 one item has all)", "low"),
     Column("mean_popularity@20", "Popularity@20", "Mean number of adopters of a listed item", "none", digits=0),
+    Column("auc_rejected", "AUC, rejected", "How often an adopted item of the test part stands above a rejected one"),
     Column(
         "rejected_share@20", "Rejected@20", "Share of the first 20 that the user is known to reject", "low", digits=4
     ),
@@ -73,9 +75,17 @@ class Table:
     mark: str = ""  # what a marked cell is, as a tool tip
 
 
-def measures(entries: Sequence[Entry]) -> Table:
-    """Every model × every measure that one of them has, the best of each column marked."""
-    columns = [column for column in COLUMNS if any(entry.mean(column.measure) is not None for entry in entries)]
+def measures(entries: Sequence[Entry], given: bool = False) -> Table:
+    """Every model × every measure that one of them has, the best of each column marked.
+
+    Recall with the divisor of other papers is shown where the test part was given: there are published figures.
+    """
+    columns = [
+        column
+        for column in COLUMNS
+        if any(entry.mean(column.measure) is not None for entry in entries)
+        and (given or column.measure != "recall_of_all@20")
+    ]
     best = {column.measure: _best(column, entries) for column in columns}
     rows = [
         Row(entry.name, entry.colour, [_measure(entry, column, best[column.measure]) for column in columns])
