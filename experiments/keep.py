@@ -1,16 +1,19 @@
-"""A run as it is kept in the repository: python experiments/keep.py RUN docs/results/NAME.
+"""A run as it is kept in the repository: python experiments/keep.py RUN docs/results/NAME [FIGURE …].
 
-Writes NAME.json, the results with numbers of five digits and learning curves of at most 60 points, and NAME.html, the
-report of exactly that.
+Writes NAME.json, the results with numbers of five digits and learning curves of at most 60 points, NAME.html, the
+report of exactly that, and of each figure asked for (trade, shares, …) NAME-FIGURE.svg.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from milrec.entries import entries_of
 from milrec.folders import new_file, read_json
 from milrec.report import write_report
+from milrec.report_figures import draw
 
 _POINTS = 60
 
@@ -24,7 +27,21 @@ def main() -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
     with new_file(kept.with_suffix(".json")) as draft:
         draft.write_text(json.dumps(results, ensure_ascii=False) + "\n", encoding="utf-8")
-    write_report(read_json(kept.with_suffix(".json")), kept.with_suffix(".html"))
+    results = read_json(kept.with_suffix(".json"))
+    page = write_report(results, kept.with_suffix(".html")).read_text(encoding="utf-8")
+    figures = draw(results, entries_of(results))
+    for name in sys.argv[3:]:
+        with new_file(kept.with_name(f"{kept.name}-{name}.svg")) as draft:
+            draft.write_text(alone(figures[name], page), encoding="utf-8")
+
+
+def alone(figure: str, page: str) -> str:
+    """A figure of the page as a file of its own, in the page's colours."""
+    light, dark = re.findall(r":root \{(.*?)\}", page, re.DOTALL)[:2]
+    texts = "".join(re.findall(r"^svg text.*$|^svg \.inside.*$", page, re.MULTILINE))
+    ground = f":root{{{light} background: var(--card); font-family: sans-serif}}"
+    style = f"<style>{ground}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}{texts}</style>"
+    return figure.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(">", f">{style}", 1)
 
 
 def rounded(value: Any) -> Any:
