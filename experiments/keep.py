@@ -41,7 +41,7 @@ def alone(figure: str, page: str) -> str:
     texts = "".join(re.findall(r"^svg text.*$|^svg \.inside.*$", page, re.MULTILINE))
     ground = f":root{{{light} background: var(--card); font-family: sans-serif}}"
     style = f"<style>{ground}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}{texts}</style>"
-    return figure.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(">", f">{style}", 1)
+    return figure.replace(">", f">{style}", 1)
 
 
 def rounded(value: Any) -> Any:
