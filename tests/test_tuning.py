@@ -119,3 +119,13 @@ def test_the_models_own_settings_are_tried_first_where_the_search_may_choose_the
     assert entry(weight_decay={"low": 1e-5, "high": 1e-4}).own_places() is None
     _, found = carried_out(search(wanted, SearchEntry(round=3), 6, tmp_path), lambda settings: done(decay(settings)))
     assert found.trials[0]["values"] == {"weight_decay": 5e-6, "target_factor": 50.0}
+
+
+def test_values_that_come_again_are_not_tried_again(tmp_path):
+    wanted = entry(weight_decay=[1e-6, 5e-6, 1e-5], target_factor=[10.0, 50.0, 100.0])
+    near = {1e-6: 0.1, 5e-6: 0.2, 1e-5: 0.3}
+    asked, found = carried_out(
+        search(wanted, SearchEntry(round=2), 8, tmp_path), lambda settings: done(near[decay(settings)])
+    )
+    names = [job.name for jobs in asked for job in jobs]
+    assert len(names) == len(set(names)) < len(found.trials) == 8

@@ -36,6 +36,7 @@ def search(entry: ModelEntry, wanted: SearchEntry, n_trials: int, run: Path) -> 
     optuna = optuna_library()
     grid = entry.grid()
     finished: list[Any] = []  # Optuna's trials
+    known: dict[str, dict[str, Any]] = {}  # results by the name of the job
     rivals: dict[str, Curve] = {}
     tried: list[dict[str, Any]] = []
     for start in range(0, n_trials, wanted.round):
@@ -47,9 +48,11 @@ def search(entry: ModelEntry, wanted: SearchEntry, n_trials: int, run: Path) -> 
             if not start and (own := entry.own_places()) is not None:
                 places[0] = own
         jobs = [_job(entry, wanted, entry.values(one), list(rivals.values())) for one in places]
-        results = yield jobs
+        new = {job.name: job for job in jobs if job.name not in known}  # values that come again are not tried again
+        if new:
+            known |= yield list(new.values())
         for number, job, one in zip(numbers, jobs, places, strict=True):
-            result = results[job.name]
+            result = known[job.name]
             if result["state"] == "broken":  # nothing is chosen as long as something could not be tried
                 raise FitError(f"a trial of '{entry.name}' was broken off ({result['error']})")
             finished.append(_trial(optuna, entry, one, result))
