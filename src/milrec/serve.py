@@ -117,6 +117,7 @@ def create_app(server: Server) -> App:
         yield
         await asyncio.to_thread(server.service.stop)
 
+    server.measured.watch(lambda: server.service.models)
     app = FastAPI(
         title="milrec",
         version=version("milrec"),
@@ -274,6 +275,10 @@ def _mistakes(app: FastAPI) -> None:
             400: "the body is not readable JSON",
         }
         return _json({"error": sentences.get(error.status_code, str(error.detail))}, error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return _json({"error": "the server failed to answer; its log says why, under the request's X-Request-ID"}, 500)
 
 
 def _or_error(answer: Any) -> dict[str, Any]:
