@@ -505,3 +505,519 @@ def test_every_answer_carries_safe_headers(client):
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
         assert headers["cache-control"] == ("no-store" if path.startswith("/v1") else "no-cache")
+
+
+# Scoring together
+
+
+def test_requests_that_wait_are_scored_together_and_those_given_up_not_at_all(folders, mil):
+    sizes: list[int] = []
+    service = Service({"mil": folders["mil"]}, together=64, look=sizes.append)
+    served, gate = service.model(None), threading.Event()
+    service.scorer.call(gate.wait)
+    queries = [Query(user=user, n=5, dial=place / 10) for place, user in enumerate(mil.user_ids[:9])]
+    futures = [service.scorer.answer(served, query) for query in queries]
+    wrong = service.scorer.answer(served, Query(user="nobody"))
+    futures[3].cancel()
+    gate.set()
+    with pytest.raises(UnknownIdError):
+        wrong.result()
+    for place, query in enumerate(queries):
+        if place != 3:
+            assert futures[place].result() == mil.answer([mil.ask(query)])[0]
+    service.stop()
+    assert sizes == [8]
+    assert served.window.facts()[0] == 8
+
+
+def test_one_request_at_a_time_is_a_setting(folders):
+    sizes: list[int] = []
+    service = Service({"mil": folders["mil"]}, together=1, look=sizes.append)
+    futures = [service.scorer.answer(service.model(None), Query(adopted=[], n=n)) for n in (1, 2, 3)]
+    assert [len(future.result().items) for future in futures] == [1, 2, 3]
+    service.stop()
+    assert sizes == [1, 1, 1]
+
+
+def test_a_request_that_breaks_scoring_does_not_break_its_neighbours(folders, monkeypatch):
+    service = Service({"mil": folders["mil"]}, together=64)
+    served, gate = service.model(None), threading.Event()
+    whole = served.recommender.answer
+
+    def fragile(asked):
+        if any(one.n == 7 for one in asked):
+            raise ZeroDivisionError
+        return whole(asked)
+
+    monkeypatch.setattr(served.recommender, "answer", fragile)
+    service.scorer.call(gate.wait)
+    futures = [service.scorer.answer(served, Query(adopted=[], n=n)) for n in (6, 7, 8)]
+    gate.set()
+    assert len(futures[0].result().items) == 6 and len(futures[2].result().items) == 8
+    with pytest.raises(ZeroDivisionError):
+        futures[1].result()
+    service.stop()
+
+
+def test_what_waits_is_answered_before_the_scorer_stops():
+    scorer, done = Scorer(together=4), []
+    futures = [scorer.call(lambda number=number: done.append(number)) for number in range(20)]
+    scorer.stop()
+    assert done == list(range(20)) and all(future.done() for future in futures)
+
+
+async def answers_while_blocked(service: Service, limits: Limits, number: int) -> list[httpx.Response]:
+    """So many requests at once, while the scoring thread does something else for half a second."""
+    release = threading.Event()
+    blocked = service.scorer.call(lambda: release.wait(0.5))
+    transport = httpx.ASGITransport(create_app(Server(service, limits)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        answers = await asyncio.gather(*(client.post("/v1/recommend", json=TASTE) for _ in range(number)))
+    release.set()
+    blocked.result()
+    return answers
+
+
+def test_a_request_is_given_up_in_time(service):
+    (answer,) = asyncio.run(answers_while_blocked(service, Limits(timeout=0.05), 1))
+    assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+    assert answer.json() == {"error": "there was no answer within 0.05 seconds; ask for less or try again"}
+
+
+def test_more_requests_than_are_allowed_at_a_time_are_told_to_try_again(service):
+    answers = asyncio.run(answers_while_blocked(service, Limits(max_running=3), 5))
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 503, 503]
+    assert all(answer.json() == {"error": "the server is busy; try again in a second"} for answer in answers[3:])
+
+
+# Figures
+
+
+def figures(text: str) -> dict[str, float]:
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
+
+
+def test_the_figures_are_those_counted_by_hand(folders, mil):
+    service = Service({"mil": folders["mil"], "ease": folders["ease"]}, together=1)
+    server = Server(service)
+    client = Client(create_app(server))
+    lists = [client.post("/v1/recommend", json={"user": user, "n": 10}).json() for user in ("u001", "u002", "u003")]
+    client.post("/v1/recommend", json={"user": "nobody"})
+    client.get("/v1/models/mil/items/i001")
+    client.get("/v1/models/mil/items/nothing")
+    found = figures(client.get("/metrics").text)
+    shown = [one for answer in lists for one in answer["items"]]
+    for tail in ("short", "medium", "long"):
+        share = sum(one["tail"] == tail for one in shown) / 30
+        assert found[f'milrec_live_tail_share{{model="mil",tail="{tail}"}}'] == pytest.approx(share)
+    assert found['milrec_live_coverage{model="mil"}'] == len({one["item"] for one in shown}) / len(mil.item_ids)
+    assert found['milrec_live_lists{model="mil"}'] == 3 and found['milrec_live_lists{model="ease"}'] == 0
+    route = 'route="/v1/recommend"'
+    assert found[f'milrec_requests_total{{method="POST",{route},status="200"}}'] == 3
+    assert found[f'milrec_requests_total{{method="POST",{route},status="422"}}'] == 1
+    assert found[f"milrec_request_seconds_count{{{route}}}"] == 4
+    item = 'milrec_requests_total{method="GET",route="/v1/models/{name}/items/{item:path}",status='
+    assert found[f'{item}"200"}}'] == 1 and found[f'{item}"404"}}'] == 1
+    assert found["milrec_requests_running"] == 1  # the one that asks
+    assert not any("i001" in name or "u001" in name for name in found)
+    service.stop()
+
+
+def test_live_figures_forget_old_lists(mil):
+    window = Window(size=2)
+    first, second, third = mil.answer([mil.ask(Query(user=user, n=4)) for user in mil.user_ids[:3]])
+    for answer in (first, second, third):
+        window.add(answer)
+    shown = [*second.items, *third.items]
+    lists, tails, distinct = window.facts()
+    assert lists == 2 and distinct == len({one.item for one in shown})
+    assert tails == {tail: sum(one.tail == tail for one in shown) for tail in ("short", "medium", "long")}
+
+
+# Keys and options
+
+
+def test_a_key_is_kept_as_a_hash_and_known_again(tmp_path):
+    (key, line), (other, second) = new_key("shop"), new_key("desk")
+    assert key not in line and re.fullmatch(r"shop sha256:[0-9a-f]{64}", line) and key != other
+    (tmp_path / "keys").write_text(f"# keys\n\n{line}\n")
+    keys = read_keys(tmp_path / "keys", second)
+    assert keys.owner(key) == "shop" and keys.owner(other) == "desk" and keys.owner("") is None
+    assert keys.owner(key[:-1]) is None and keys.owner(line) is None and keys.owner("\ud800") is None
+    assert not Keys() and not read_keys(None, "")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "milrec_secret\n", "shop sha256:12\n", "a b sha256:" + "0" * 64])
+def test_a_key_file_that_holds_no_hashes_is_refused_without_repeating_it(tmp_path, text):
+    (tmp_path / "keys").write_text(text)
+    with pytest.raises(SettingsError) as error:
+        read_keys(tmp_path / "keys", "")
+    assert "secret" not in str(error.value) and "--new-key" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 65, "a\nb", "ä"])
+def test_a_key_needs_a_plain_name(name):
+    with pytest.raises(SettingsError, match="is not a name for a key"):
+        new_key(name)
+
+
+def test_models_are_named_by_their_folder_or_as_told(tmp_path):
+    (tmp_path / "a=b").mkdir()
+    assert named_folders(["x/mil", "ce=runs/ce"]) == {"mil": Path("x/mil"), "ce": Path("runs/ce")}
+    assert named_folders([f"{tmp_path}/a=b"]) == {"a=b": tmp_path / "a=b"}
+    with pytest.raises(SettingsError, match="two models are called 'm'"):
+        named_folders(["x/m", "y/m"])
+    for wrong in ("=x", "a/b=x"):
+        with pytest.raises(SettingsError, match="is not a name for a model"):
+            named_folders([wrong])
+
+
+def test_the_limits_of_the_command_are_those_of_the_server():
+    told = {name: one.default for name, one in inspect.signature(serve).parameters.items()}
+    for name, value in Limits():
+        assert name == "max_reasons" or told[name] == value
+    with pytest.raises(SettingsError):
+        build(Limits, {"timeout": 0})
+
+
+# Folders
+
+
+def bad_folder(kind: str, folder: Path) -> str:
+    """Damage a model folder; what the refusal says of it."""
+    if kind == "flipped weight":
+        flip(folder / "weights.safetensors")
+        return "is not the one that was saved"
+    if kind == "flipped manifest":
+        text = (folder / "milrec.json").read_text()
+        (folder / "milrec.json").write_text(text.replace('"seed": 0', '"seed": 4'))
+        return "is damaged"
+    if kind == "pickle beside":
+        (folder / "model.pkl").write_bytes(pickle.dumps({"harm": 1}))
+        return "holds 'model.pkl', which milrec did not write"
+    if kind == "pickle inside":
+        (folder / "weights.safetensors").write_bytes(pickle.dumps({"harm": 1}))
+        return "is not the one that was saved"
+    if kind == "missing file":
+        (folder / "removed.arrow").unlink()
+        return "is missing"
+    shutil.rmtree(folder)
+    return "there is no model folder"
+
+
+BAD_FOLDERS = ("flipped weight", "flipped manifest", "pickle beside", "pickle inside", "missing file", "gone")
+
+
+@pytest.mark.parametrize("kind", BAD_FOLDERS)
+def test_a_folder_that_is_not_whole_is_not_served(folders, tmp_path, kind):
+    shutil.copytree(folders["mil"], tmp_path / "m")
+    sentence = bad_folder(kind, tmp_path / "m")
+    with pytest.raises(FolderError, match=re.escape(sentence)):
+        load_served("m", tmp_path / "m")
+
+
+def test_what_users_have_elsewhere_is_not_listed(folders, small_catalogue, tmp_path, mil):
+    small_catalogue.save(tmp_path / "data")
+    service = Service({"mil": folders["mil"]}, 4, tmp_path / "data")
+    answer = service.scorer.answer(service.model(None), Query(user="u001", n=1000)).result()
+    row = small_catalogue.users["id"].to_pylist().index("u001")
+    ids = small_catalogue.items["id"].to_pylist()
+    have = {ids[number] for number in (small_catalogue.adopted + small_catalogue.rejected)[[row], :].nonzero()[1]}
+    assert {one.item for one in answer.items} == set(mil.item_ids) - have
+    service.stop()
+
+
+# A real process
+
+
+class Running:
+    """A server in a process of its own."""
+
+    def __init__(self, *arguments, wait: bool = True) -> None:
+        command = [sys.executable, "-m", "milrec", "serve", "--port", "0", *map(str, arguments)]
+        environment = {name: value for name, value in os.environ.items() if name != "MILREC_KEYS"}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        self.log: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.port = 0
+        if wait:
+            line = self.process.stdout.readline()
+            assert line, self.ended()[1]
+            self.port = int(re.search(r"at http://127\.0\.0\.1:(\d+)", line)[1])
+            self.url = f"http://127.0.0.1:{self.port}"
+
+    def _read(self) -> None:
+        self.log.extend(self.process.stderr)
+
+    def ended(self, seconds: float = 30) -> tuple[int, str]:
+        code = self.process.wait(seconds)
+        self._reader.join(seconds)
+        return code, "".join(self.log)
+
+    def events(self, name: str) -> list[dict]:
+        return [line for line in map(json.loads, list(self.log)) if line["event"] == name]
+
+    def until(self, name: str, number: int) -> None:
+        """Wait for so many log lines of a kind."""
+        for _ in range(200):
+            if len(self.events(name)) >= number:
+                return
+            time.sleep(0.05)
+        raise AssertionError((name, self.log))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+@contextlib.contextmanager
+def running(*arguments, wait: bool = True):
+    server = Running(*arguments, wait=wait)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def place(folders, tmp_path_factory) -> Path:
+    """A folder with a link to a model, to be turned to another."""
+    place = tmp_path_factory.mktemp("place")
+    shutil.copytree(folders["mil"], place / "first")
+    shutil.copytree(folders["other"], place / "second")
+    (place / "live").symlink_to("first")
+    return place
+
+
+def turn(place: Path, target: str) -> None:
+    (place / "new").symlink_to(target)
+    (place / "new").replace(place / "live")
+
+
+@pytest.fixture(scope="module")
+def key_and_file(tmp_path_factory) -> tuple[str, Path]:
+    key, line = new_key("shop")
+    file = tmp_path_factory.mktemp("keys") / "keys"
+    file.write_text(line + "\n")
+    return key, file
+
+
+@pytest.fixture(scope="module")
+def live(place, folders, key_and_file):
+    limits = ("--max-body", 4000, "--max-list", 50, "--max-batch", 2, "--timeout", 20)
+    with running(f"live={place / 'live'}", folders["ease"], "--keys", key_and_file[1], *limits) as server:
+        yield server
+
+
+@pytest.fixture
+def asking(live, key_and_file, place):
+    turn(place, "first")
+    with httpx.Client(base_url=live.url, headers={"authorization": f"Bearer {key_and_file[0]}"}) as client:
+        client.post("/v1/models/live/reload").raise_for_status()
+        yield client
+
+
+def test_a_key_opens_the_door_and_shows_up_nowhere(live, key_and_file):
+    key = key_and_file[0]
+    with httpx.Client(base_url=live.url) as client:
+        for path in ("/v1/models", "/v1/nothing", "/metrics", "/v1/models/live/items"):
+            answer = client.get(path)
+            assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
+            assert "needs a key" in refused(answer)
+            wrong = client.get(path, headers={"authorization": "Bearer milrec_wrong"})
+            assert wrong.status_code == 401 and "is not known" in refused(wrong)
+        for headers in ({"authorization": f"Bearer {key}"}, {"authorization": f"bearer {key}"}, {"x-api-key": key}):
+            assert client.get("/v1/models", headers=headers).status_code == 200
+        for headers in ({"authorization": f"Basic {key}"}, {"authorization": key}, {"x-api-key": key + "x"}):
+            assert client.get("/v1/models", headers=headers).status_code == 401
+        for path in ("/healthz", "/readyz", "/docs", "/openapi.json"):
+            assert client.get(path).status_code == 200
+    live.until("request", 10)
+    text = "".join(live.log)
+    assert key not in text and "milrec_wrong" not in text and key not in str(key_and_file[1].read_text())
+    assert {line["key"] for line in live.events("request")} >= {"shop", None}
+
+
+def test_the_log_tells_of_a_request_and_not_who_asked_for_what(live, asking):
+    asking.get("/v1/models/live/users/u001", headers={"x-request-id": "number-9"})
+    asking.post("/v1/recommend", json={"adopted": ["i007"]}, headers={"x-request-id": "bad id\t"})
+    live.until("request", 3)
+    for _ in range(100):
+        lines = [line for line in live.events("request") if line["id"] == "number-9"]
+        if lines:
+            break
+        time.sleep(0.02)
+    (line,) = lines
+    assert set(line) == {"time", "level", "event", "id", "method", "route", "status", "ms", "client", "key"}
+    assert line["route"] == "/v1/models/{name}/users/{user:path}" and line["status"] == 200 and line["key"] == "shop"
+    assert not any("u001" in text or "i007" in text or "bad id" in text for text in live.log)
+
+
+def test_limits_hold_over_a_real_connection(asking):
+    answer = asking.post("/v1/recommend", json={"adopted": ["x" * 5000]})
+    assert answer.status_code == 413 and "4,000 bytes" in refused(answer)
+    answer = asking.post("/v1/recommend", content=iter([b" " * 3000] * 3), headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+    assert "at most 50" in refused(asking.post("/v1/recommend", json={"adopted": [], "n": 51}))
+    assert "at most 2 requests" in refused(asking.post("/v1/recommend/batch", json={"requests": [{"adopted": []}] * 3}))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../../../etc/passwd",
+        "/web/../../../../../../etc/passwd",
+        "/web/..%2f..%2f..%2f..%2fetc%2fpasswd",
+        "/web/%2e%2e/%2e%2e/service.py",
+        "/web//etc/passwd",
+        "/web/..\\..\\service.py",
+        "/v1/models/../../etc/passwd",
+        "/v1/models/..%2ffirst",
+        "/v1/models/%2e%2e/items",
+        "/v1/models/live/items/../../../milrec.json",
+        "/v1/models/live/items/..%2f..%2fmilrec.json",
+        "/v1/models/live/weights.safetensors",
+        "/v1/models/%00/items",
+        "//etc/passwd",
+    ],
+)
+def test_nothing_outside_is_read_whatever_the_path(live, key_and_file, path):
+    """Over a bare connection: no client library tidies the path up."""
+    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=10)
+    connection.putrequest("GET", path, skip_accept_encoding=True)
+    connection.putheader("X-API-Key", key_and_file[0])
+    connection.endheaders()
+    answer = connection.getresponse()
+    body = json.loads(answer.read())
+    connection.close()
+    assert 400 <= answer.status < 500 and set(body) == {"error"} and "root:" not in body["error"]
+
+
+def test_no_path_can_be_given_to_a_reload(asking, folders):
+    for values in ({"json": {"path": str(folders["other"])}}, {"params": {"path": str(folders["other"])}}):
+        before = asking.get("/v1/models/live").json()["fitted"]["fingerprint"]
+        assert asking.post("/v1/models/live/reload", **values).json()["fitted"]["fingerprint"] == before
+
+
+@pytest.mark.parametrize("kind", BAD_FOLDERS)
+def test_a_bad_folder_is_refused_and_the_old_model_serves_on(asking, folders, place, kind):
+    before = asking.post("/v1/recommend", json={"user": "u001"}).json()
+    shutil.rmtree(place / "bad", ignore_errors=True)
+    shutil.copytree(folders["mil"], place / "bad")
+    turn(place, "bad")
+    sentence = bad_folder(kind, place / "bad")
+    answer = asking.post("/v1/models/live/reload")
+    assert answer.status_code == 409 and sentence in refused(answer)
+    assert asking.post("/v1/recommend", json={"user": "u001"}).json() == before
+    assert asking.get("/readyz").status_code == 200
+
+
+def test_a_reload_under_load_drops_no_request_and_mixes_no_models(asking, live, key_and_file, place, mil, folders):
+    query = {"user": "u001", "n": 20}
+    other = milrec.load(folders["other"])
+    expected = [as_json(one.answer([one.ask(Query(**query))])[0]) for one in (mil, other)]
+    assert expected[0] != expected[1]
+    stop, found = threading.Event(), []
+
+    def hammer() -> None:
+        with httpx.Client(base_url=live.url, headers={"x-api-key": key_and_file[0]}) as client:
+            while not stop.is_set():
+                answer = client.post("/v1/recommend", json=query)
+                found.append((answer.status_code, without_place(answer.json()["items"])))
+
+    with ThreadPoolExecutor(4) as pool:
+        tasks = [pool.submit(hammer) for _ in range(4)]
+        for target in ("second", "first", "second"):
+            turn(place, target)
+            assert asking.post("/v1/models/live/reload").status_code == 200
+        stop.set()
+        for task in tasks:
+            task.result()
+    assert {status for status, _ in found} == {200}
+    assert all(items in expected for _, items in found)
+    assert without_place(asking.post("/v1/recommend", json=query).json()["items"]) == expected[1]
+
+
+def test_a_hang_up_signal_reloads_all_models(asking, live, place, folders):
+    turn(place, "second")
+    number = len(live.events("reloaded"))
+    live.process.send_signal(signal.SIGHUP)
+    live.until("reloaded", number + 2)
+    fingerprint = asking.get("/v1/models/live").json()["fitted"]["fingerprint"]
+    assert fingerprint == load_served("other", folders["other"]).fingerprint
+    found = figures(asking.get("/metrics").text)
+    assert found['milrec_reloads_total{model="ease",outcome="done"}'] >= 1
+
+
+def test_a_stop_waits_for_the_request_under_way(folders):
+    with running(folders["mil"]) as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as link:
+        body = b'{"adopted": ["i001"], "n": 2}'
+        head = (
+            f"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        )
+        link.sendall(head.encode() + b"\r\n\r\n" + body[:10])
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert server.process.poll() is None
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", server.port), timeout=5)
+        link.sendall(body[10:])
+        answer = b""
+        while piece := link.recv(4096):
+            answer += piece
+        assert answer.startswith(b"HTTP/1.1 200") and b'"rank":2' in answer
+        code, log = server.ended()
+        assert code == 0 and "Traceback" not in log and '"stopped"' in log
+
+
+def test_a_killed_server_leaves_the_model_folders_as_they_were(place, folders):
+    turn(place, "first")
+    before = [contents(place / "first"), contents(place / "second")]
+    for seconds in (0.5, 2.0):
+        with running(place / "live", wait=False) as server:
+            time.sleep(seconds)
+            server.kill()
+    with running(place / "live") as server:
+        turn(place, "second")
+        link = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        link.sendall(b"POST /v1/models/live/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        server.kill()
+        link.close()
+    assert [contents(place / "first"), contents(place / "second")] == before
+    assert sorted(one.name for one in place.iterdir() if one.name != "bad") == ["first", "live", "second"]
+
+
+def milrec_serve(*arguments):
+    command = [sys.executable, "-m", "milrec", "serve", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_mistakes_at_the_start_are_one_sentence(folders, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        shutil.copytree(folders["mil"], tmp_path / "bad")
+        flip(tmp_path / "bad" / "items.arrow")
+        for arguments, sentence in (
+            ([], "say what to serve"),
+            ([tmp_path / "none"], "there is no model folder"),
+            ([tmp_path / "bad"], "is not the one that was saved"),
+            ([folders["mil"], "--keys", tmp_path / "none"], "there is no key file"),
+            ([folders["mil"], "--port", port], f"port {port} cannot be listened on"),
+            ([folders["mil"], folders["mil"]], "two models are called 'mil'"),
+        ):
+            done = milrec_serve(*arguments)
+            assert done.returncode == 1 and sentence in done.stderr, done.stderr
+            assert len(done.stderr.strip().splitlines()) == 1 and not done.stdout
+
+
+def test_the_command_makes_keys():
+    done = milrec_serve("--new-key", "shop")
+    key = done.stderr.splitlines()[0]
+    assert done.returncode == 0 and read_keys(None, done.stdout).owner(key) == "shop"

@@ -265,7 +265,7 @@ def _mistakes(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def not_understood(request: Request, error: RequestValidationError) -> Response:
-        return _json({"error": sentence_of(error.errors())}, 422)
+        return _json({"error": sentence_of(error.errors(), request.url.path.endswith("/batch"))}, 422)
 
     @app.exception_handler(HTTPException)
     async def not_found(request: Request, error: HTTPException) -> Response:
