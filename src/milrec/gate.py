@@ -6,6 +6,7 @@ A log line names the route and not the path, never a body, a key or an id: who a
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import re
@@ -75,6 +76,7 @@ class Gate:
         self._app, self._keys, self._limits, self._measured = app, keys, limits, measured
         self._open_metrics = open_metrics
         self._running = 0
+        self._prefix, self._numbers = secrets.token_hex(4).encode(), itertools.count(1)  # of requests without an id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,7 +86,7 @@ class Gate:
         started, sent = time.perf_counter(), _Sent()
         headers = {name.lower(): value for name, value in scope["headers"]}
         given = headers.get(b"x-request-id", b"")
-        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        request_id = given if _REQUEST_ID.fullmatch(given) else b"%s-%d" % (self._prefix, next(self._numbers))
         outward = _outward(send, sent, request_id, scope["path"])
         owner: str | None = None
         self._running += 1

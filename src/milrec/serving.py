@@ -20,6 +20,9 @@ from milrec.errors import MilrecError, SettingsError
 if TYPE_CHECKING:
     from milrec.serve import Server
 
+_SWITCH_SECONDS = (
+    0.0002  # by default 0.005: so long the scoring thread would keep the one that talks to clients waiting
+)
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
@@ -51,16 +54,19 @@ def serve(
     """Serve models over HTTP: lists, reasons, similar items and search for programs, a page for people.
 
     \b
-      milrec serve model                          one model, at http://127.0.0.1:8000
-      milrec serve mil=runs/mil ce=runs/ce        two models, side by side on the page
-      milrec serve --new-key shop >> keys.txt     a key (to keep, shown once) and its hash line
-      milrec serve model --keys keys.txt --host 0.0.0.0
+    milrec serve model                       one model, on this machine only
+    milrec serve mil=runs/mil ce=runs/ce     two, side by side on the page
+    milrec serve --new-key shop >> keys.txt  shows a key once, keeps its hash
+    milrec serve model --keys keys.txt --host 0.0.0.0
 
-    \b
-    Then: / is the page, /docs tells what can be asked, /metrics is for Prometheus, /healthz and /readyz for whoever
-    watches the process. Replace a model folder (milrec fit --force, or turn a link) and send SIGHUP, or POST
-    /v1/models/NAME/reload: no request is dropped, and a folder that is not whole is refused.
-    SIGTERM ends when the requests under way are answered. The log is JSON, a line per request, on standard error.
+    Open http://127.0.0.1:8000: / is the page, /docs tells what can be asked, /metrics is for Prometheus, /healthz and
+    /readyz are for whoever watches the process.
+
+    A new model: replace the folder (milrec fit --force, or turn a link), then send SIGHUP or POST
+    /v1/models/NAME/reload. No request is dropped, and a folder that is not whole is refused.
+
+    SIGTERM ends the process when the requests under way are answered. The log is JSON on standard error, a line for
+    each request.
     """
     from milrec.folders import open_folder
     from milrec.keys import new_key as make_key
@@ -174,6 +180,7 @@ def run(server: Server, taken: socket.socket) -> None:
         ws="none",
         timeout_graceful_shutdown=int(server.limits.timeout) + 1,
     )
+    sys.setswitchinterval(_SWITCH_SECONDS)
     Process(config).run([taken])
     log.info("stopped")
 
