@@ -41,6 +41,7 @@ from milrec.measured import Measured
 from milrec.reference import reference_page
 from milrec.service import Served, Service
 
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _DESCRIPTION = (
     "Lists for known users and for tastes, with rules for the popularity tail, reasons, similar items and search. "
     "Ids are accepted as text or whole numbers, and given out as text. Whatever is wrong is answered with "
@@ -287,8 +288,7 @@ def _or_error(answer: Any) -> dict[str, Any]:
 
 def _json(value: Any, status: int = 200, headers: Any = None) -> Response:
     """JSON in ASCII: an id with half a character in it can be given back."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return Response(text, status, headers, media_type="application/json")
+    return Response(_ENCODER.encode(value), status, headers, media_type="application/json")
 
 
 def _files_of(folder: str) -> dict[str, bytes]:
