@@ -45,7 +45,7 @@ _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _DESCRIPTION = (
     "Lists for known users and for tastes, with rules for the popularity tail, reasons, similar items and search. "
     "Ids are accepted as text or whole numbers, and given out as text. Whatever is wrong is answered with "
-    '`{"error": "one sentence"}`.'
+    '{"error": "one sentence"}.'
 )
 _ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"model": Error, "description": "A key is needed, or is not known"},
