@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check format browser ml-1m bench clean
+.PHONY: demo test check format browser ml-1m bench bench-serve clean
 
 demo: $(VENV)/.installed
 	$(BIN)/milrec demo --out milrec-demo
@@ -32,6 +32,10 @@ ml-1m: $(VENV)/.installed
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks --out runs/bench $(if $(ML_1M),--ml-1m $(ML_1M))
 
+# The server under load, about two minutes on two quiet cores; ten minutes of mixed load: make bench-serve SOAK=10
+bench-serve: $(VENV)/.installed-serve
+	$(BIN)/python -m benchmarks.serve --out runs/bench-serve $(if $(SOAK),--soak $(SOAK))
+
 # The report is tested in a real browser: Debian's chromium, installed where it is missing.
 browser:
 	@command -v chromium >/dev/null || { \
@@ -49,6 +53,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) -e '.[test]'
+	touch $@
+
+$(VENV)/.installed-serve: $(VENV)/.installed
+	$(PIP) -e '.[serve]'
 	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed

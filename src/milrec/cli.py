@@ -15,6 +15,7 @@ import typer
 
 from milrec.errors import FolderError, MilrecError, SettingsError
 from milrec.list_commands import Dial, items, recommend, similar
+from milrec.serving import serve
 
 app = typer.Typer(
     name="milrec",
@@ -268,7 +269,7 @@ def evaluate(
     evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
 
 
-for command in (recommend, similar, items):
+for command in (recommend, similar, items, serve):
     app.command()(command)
 
 
