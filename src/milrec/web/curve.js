@@ -48,7 +48,7 @@ function axes(curve, most, x, y, bottom, width) {
     group.append(draw("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
       draw("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, count(value)));
   }
-  for (const value of powers(curve.n_items)) {
+  for (const value of powers(curve.n_items).filter((one) => x(one) < width - 150)) { // the name of the axis needs room
     group.append(draw("text", { x: x(value), y: bottom + 15, "text-anchor": value === 1 ? "start" : "middle" }, value === 1 ? "1st" : count(value)));
   }
   group.append(draw("text", { x: width - RIGHT, y: bottom + 15, "text-anchor": "end" }, "place by popularity"),

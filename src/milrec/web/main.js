@@ -159,6 +159,7 @@ function showControls() {
   byId("dial-said").textContent = state.dial === 0 ? "At 0 the lists are as the models make them."
     : state.dial > 0 ? "Above 0 rarer items move up." : "Below 0 more popular items move up.";
   if (document.activeElement !== byId("n")) byId("n").value = state.n;
+  if (state.rules.length) byId("rules-part").open = true;
   byId("rules").replaceChildren(...state.rules.map((rule) => make("li", { class: "chip" }, make("span", {}, ruleSentence(rule)),
     make("button", { type: "button", "aria-label": `Remove the rule: ${ruleSentence(rule)}`, onclick: () => {
       state.rules = state.rules.filter((one) => one !== rule);

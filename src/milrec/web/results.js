@@ -100,6 +100,7 @@ export function showColumns(place, columns) {
   const key = (row) => `${row.closest("section").dataset.model}\n${row.dataset.item}`;
   const before = new Map([...place.querySelectorAll(".item")].map((row) => [key(row), row.offsetTop]));
   place.replaceChildren(...columns);
+  place.tabIndex = place.scrollWidth > place.clientWidth ? 0 : -1; // where it scrolls sideways, by keyboard too
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
   for (const row of place.querySelectorAll(".item")) {
     const old = before.get(key(row));
