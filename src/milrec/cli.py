@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from milrec.errors import FolderError, MilrecError, SettingsError
+from milrec.serving import serve
 
 app = typer.Typer(
     name="milrec",
@@ -25,6 +26,7 @@ app = typer.Typer(
     help="Recommend from implicit feedback without mistaking missing for disliked.\n\n"
     "A first walk: milrec demo. On your own table: prepare → split → fit → evaluate → recommend.",
 )
+app.command()(serve)
 
 
 class Format(StrEnum):

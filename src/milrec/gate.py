@@ -1,0 +1,213 @@
+"""What every request passes: key, limits, time-out; and on its way out: safe headers, a log line, the figures.
+
+A log line names the route and not the path, never a body, a key or an id: who asks for what is nobody's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import Field
+
+from milrec.config import Settings
+from milrec.keys import Keys
+from milrec.measured import Measured
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = logging.getLogger("milrec.serve")
+
+_HEADERS = {
+    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    b"form-action 'self'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+}
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+class Limits(Settings):
+    """What one request, and all at a time, may ask for."""
+
+    max_body: int = Field(1_000_000, ge=1, description="bytes of a request body")
+    max_list: int = Field(1_000, ge=1, description="items in a list (n)")
+    max_ids: int = Field(10_000, ge=1, description="ids in adopted, rejected, allow and exclude, each")
+    max_reasons: int = Field(20, ge=0, description="reasons for each item")
+    max_batch: int = Field(100, ge=1, description="requests in a batch")
+    max_running: int = Field(512, ge=1, description="requests at a time; more are told to try again")
+    timeout: float = Field(30, gt=0, description="seconds until a request is given up")
+
+
+class Refused(Exception):
+    """A request that is not let in: a status and a sentence."""
+
+    def __init__(self, status: int, sentence: str, **headers: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+        self.headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+
+
+@dataclass
+class _Sent:
+    """What has gone out so far of an answer."""
+
+    status: int | None = None
+
+
+class Gate:
+    """The outermost layer of the server."""
+
+    def __init__(self, app: App, keys: Keys, limits: Limits, measured: Measured, open_metrics: bool) -> None:
+        self._app, self._keys, self._limits, self._measured = app, keys, limits, measured
+        self._open_metrics = open_metrics
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        started, sent = time.perf_counter(), _Sent()
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        given = headers.get(b"x-request-id", b"")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        outward = _outward(send, sent, request_id, scope["path"])
+        owner: str | None = None
+        self._running += 1
+        self._measured.running.inc()
+        try:
+            owner = self._admitted(scope, headers)
+            async with asyncio.timeout(self._limits.timeout):
+                await self._app(scope, _limited(receive, self._limits.max_body), outward)
+        except Refused as refused:
+            await _refuse(outward, sent, refused)
+        except TimeoutError:
+            sentence = f"there was no answer within {self._limits.timeout:g} seconds; ask for less or try again"
+            await _refuse(outward, sent, Refused(503, sentence, retry_after="1"))
+        except Exception:
+            log.exception("failed", extra={"facts": {"id": request_id.decode()}})
+            sentence = f"the server failed to answer; its log says why (request {request_id.decode()})"
+            await _refuse(outward, sent, Refused(500, sentence))
+        finally:
+            self._running -= 1
+            self._measured.running.dec()
+            self._note(scope, sent, request_id, owner, time.perf_counter() - started)
+
+    def _admitted(self, scope: Scope, headers: dict[bytes, bytes]) -> str | None:
+        """The owner of the key, where one is needed."""
+        path, owner = scope["path"], None
+        guarded = path.startswith("/v1/") or path == "/v1" or (path == "/metrics" and not self._open_metrics)
+        if self._keys and guarded:
+            key = _key(headers)
+            if key is None:
+                raise Refused(
+                    401,
+                    "this server needs a key: send it as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'",
+                    www_authenticate="Bearer",
+                )
+            owner = self._keys.owner(key)
+            if owner is None:
+                raise Refused(401, "this key is not known to the server", www_authenticate="Bearer")
+        if path.startswith("/v1/") and self._running > self._limits.max_running:
+            raise Refused(503, "the server is busy; try again in a second", retry_after="1")
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length[:20]) > self._limits.max_body:
+            raise Refused(413, _too_large(self._limits.max_body), connection="close")
+        return owner
+
+    def _note(self, scope: Scope, sent: _Sent, request_id: bytes, owner: str | None, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        status = sent.status or 499  # nothing went out: the client has gone
+        known = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "OPTIONS") else "other"
+        self._measured.requests.labels(route, known, str(status)).inc()
+        self._measured.seconds.labels(route).observe(seconds)
+        client = scope.get("client")
+        facts = {
+            "id": request_id.decode(),
+            "method": known,
+            "route": route,
+            "status": status,
+            "ms": round(1000 * seconds, 2),
+            "client": client[0] if client else None,
+            "key": owner,
+        }
+        log.info("request", extra={"facts": facts})
+
+
+def _key(headers: dict[bytes, bytes]) -> str | None:
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    key = token.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()
+    return key.decode("latin-1") or None
+
+
+def _too_large(limit: int) -> str:
+    return f"the request body is larger than {limit:,} bytes"
+
+
+def _limited(receive: Receive, limit: int) -> Receive:
+    """The same body, but not more of it than is allowed, whatever its head said."""
+    read = 0
+
+    async def limited() -> Message:
+        nonlocal read
+        message = await receive()
+        read += len(message.get("body", b""))
+        if read > limit:
+            raise Refused(413, _too_large(limit), connection="close")
+        return message
+
+    return limited
+
+
+def _outward(send: Send, sent: _Sent, request_id: bytes, path: str) -> Send:
+    async def outward(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            sent.status = message["status"]
+            own = {name.lower() for name, _ in message.get("headers", [])}
+            more = {**_HEADERS, b"x-request-id": request_id}
+            more[b"cache-control"] = b"no-store" if path.startswith("/v1") else b"no-cache"
+            extra = [(name, value) for name, value in more.items() if name not in own]
+            message = {**message, "headers": [*message.get("headers", []), *extra]}
+        await send(message)
+
+    return outward
+
+
+async def _refuse(send: Send, sent: _Sent, refused: Refused) -> None:
+    """Say what is wrong, unless an answer is half out already."""
+    if sent.status is not None:
+        return
+    body = json.dumps({"error": refused.sentence}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *refused.headers]
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class JsonLines(logging.Formatter):
+    """Each log record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)

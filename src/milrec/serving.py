@@ -1,0 +1,184 @@
+"""milrec serve: the command, its process, its signals and its log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from milrec.errors import MilrecError, SettingsError
+
+if TYPE_CHECKING:
+    from milrec.serve import Server
+
+_NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+
+
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MODEL...", help="Model folders, as FOLDER or NAME=FOLDER; the first is the default."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    known: Annotated[
+        Path | None, typer.Option(help="Data folder: never list what users have or rejected there.")
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="File with key hashes; all of /v1 then needs a key. Also: MILREC_KEYS.")
+    ] = None,
+    new_key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make a key, print it and its hash line once, and end.")
+    ] = None,
+    open_metrics: Annotated[bool, typer.Option("--open-metrics", help="Let /metrics be read without a key.")] = False,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request body.")] = 1_000_000,
+    max_list: Annotated[int, typer.Option(min=1, help="Items in a list (n).")] = 1_000,
+    max_ids: Annotated[int, typer.Option(min=1, help="Ids in adopted, rejected, allow, exclude, each.")] = 10_000,
+    max_batch: Annotated[int, typer.Option(min=1, help="Requests in a batch.")] = 100,
+    max_running: Annotated[int, typer.Option(min=1, help="Requests at a time; more are told to try again.")] = 512,
+    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds until a request is given up.")] = 30,
+    together: Annotated[int, typer.Option(min=1, help="Requests scored together at most.")] = 256,
+) -> None:
+    """Serve models over HTTP: lists, reasons, similar items and search for programs, a page for people.
+
+    \b
+      milrec serve model                          one model, at http://127.0.0.1:8000
+      milrec serve mil=runs/mil ce=runs/ce        two models, side by side on the page
+      milrec serve --new-key shop >> keys.txt     a key (to keep, shown once) and its hash line
+      milrec serve model --keys keys.txt --host 0.0.0.0
+
+    \b
+    Then: / is the page, /docs tells what can be asked, /metrics is for Prometheus, /healthz and /readyz for whoever
+    watches the process. Replace a model folder (milrec fit --force, or turn a link) and send SIGHUP, or POST
+    /v1/models/NAME/reload: no request is dropped, and a folder that is not whole is refused.
+    SIGTERM ends when the requests under way are answered. The log is JSON, a line per request, on standard error.
+    """
+    from milrec.folders import open_folder
+    from milrec.keys import new_key as make_key
+    from milrec.keys import read_keys
+
+    if new_key is not None:
+        key, line = make_key(new_key)
+        sys.stderr.write(f"{key}\nKeep this key; it is not shown again. The line for the key file:\n")
+        sys.stdout.write(line + "\n")
+        return
+    for name in _NEEDED:
+        if find_spec(name) is None:
+            raise SettingsError("serving needs further packages: pip install 'milrec[serve]'")
+    folders = named_folders(models or [])
+    if not folders:
+        raise SettingsError("say what to serve: milrec serve MODEL, one or more model folders")
+    accepted = read_keys(keys)
+    for folder in folders.values():
+        open_folder(folder, "model")
+    taken = bound(host, port)
+    from milrec.gate import Limits
+    from milrec.measured import Measured
+    from milrec.serve import Server
+    from milrec.service import Service
+
+    limits = Limits(
+        max_body=max_body,
+        max_list=max_list,
+        max_ids=max_ids,
+        max_batch=max_batch,
+        max_running=max_running,
+        timeout=timeout,
+    )
+    measured = Measured()
+    service = Service(folders, together, known, measured.together.observe)
+    run(Server(service, limits, accepted, measured, open_metrics), taken)
+
+
+def named_folders(models: Sequence[str]) -> dict[str, Path]:
+    """FOLDER or NAME=FOLDER → the folder of each name."""
+    found: dict[str, Path] = {}
+    for text in models:
+        name, equals, folder = text.partition("=")
+        if not equals or Path(text).exists():
+            name, folder = Path(text).absolute().name, text
+        if not name or "/" in name or not name.isprintable():
+            raise SettingsError(f"'{name}' is not a name for a model; write NAME=FOLDER with a plain name")
+        if name in found:
+            raise SettingsError(f"two models are called '{name}'; name them: NAME=FOLDER")
+        found[name] = Path(folder)
+    return found
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """The address, taken but not listening: nobody waits at a server that is still loading."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        taken = socket.socket(family, kind, protocol)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(address)
+    except OSError as error:
+        raise SettingsError(f"'{host}' port {port} cannot be listened on ({error.strerror}); choose another") from None
+    return taken
+
+
+def run(server: Server, taken: socket.socket) -> None:
+    """Serve until a signal ends it."""
+    import uvicorn
+
+    from milrec.gate import JsonLines, log
+    from milrec.serve import create_app
+    from milrec.show import say
+
+    host, port = taken.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    names = [served.name for served in server.service.models]
+
+    class Process(uvicorn.Server):
+        """uvicorn's server with our signals: it ends with code 0, and SIGHUP reloads."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+            tasks = set()  # a task that nobody holds may be forgotten half-way
+
+            def again() -> None:
+                task = loop.create_task(_reload_all(server, names))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+
+            loop.add_signal_handler(signal.SIGHUP, again)
+            yield
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            log.info("serving", extra={"facts": {"address": address, "models": names, "keys": bool(server.keys)}})
+            say(f"Serving {', '.join(names)} at {address} (the page), {address}/docs (the API); Ctrl-C ends it.")
+            sys.stdout.flush()
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        create_app(server),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=int(server.limits.timeout) + 1,
+    )
+    Process(config).run([taken])
+    log.info("stopped")
+
+
+async def _reload_all(server: Server, names: Sequence[str]) -> None:
+    for name in names:
+        with suppress(MilrecError):  # the log says it
+            await server.reload(name)
