@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from milrec.errors import FolderError, MilrecError, SettingsError
+from milrec.serve_demo import serve_demo
 from milrec.serving import serve
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app = typer.Typer(
     "A first walk: milrec demo. On your own table: prepare → split → fit → evaluate → recommend.",
 )
 app.command()(serve)
+app.command()(serve_demo)
 
 
 class Format(StrEnum):
