@@ -14,9 +14,8 @@ from typing import Annotated
 
 import typer
 
+from milrec import serve_demo, serving
 from milrec.errors import FolderError, MilrecError, SettingsError
-from milrec.serve_demo import serve_demo
-from milrec.serving import serve
 
 app = typer.Typer(
     name="milrec",
@@ -27,8 +26,8 @@ app = typer.Typer(
     help="Recommend from implicit feedback without mistaking missing for disliked.\n\n"
     "A first walk: milrec demo. On your own table: prepare → split → fit → evaluate → recommend.",
 )
-app.command()(serve)
-app.command()(serve_demo)
+app.command()(serving.serve)
+app.command()(serve_demo.serve_demo)
 
 
 class Format(StrEnum):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from milrec.folders import open_folder
-from milrec.presets import settings_for
 from milrec.serving import bound, check_packages, serve
-from milrec.simulation import Simulation, simulate
+
+if TYPE_CHECKING:
+    from milrec.simulation import Simulation
 
 _LOSSES = {"ce-point": "pointwise", "multinomial": "multinomial", "mil": "mil"}
 
@@ -28,10 +28,13 @@ def serve_demo(
     serve([str(folder) for folder in demo_models(out)], host, port)
 
 
-def demo_models(out: Path, simulation: Simulation = Simulation(), **values: Any) -> list[Path]:
+def demo_models(out: Path, simulation: Simulation | None = None, **values: Any) -> list[Path]:
     """The model folders of the demo: those that are there are kept, a fit that was broken off goes on."""
     from milrec.fitting import FolderFit
+    from milrec.folders import open_folder
+    from milrec.presets import settings_for
     from milrec.show import say
+    from milrec.simulation import Simulation, simulate
     from milrec.splitting import split_interactions
 
     split = out / "split"
@@ -39,7 +42,7 @@ def demo_models(out: Path, simulation: Simulation = Simulation(), **values: Any)
         open_folder(split, "split")
     else:
         say(f"Simulating a catalogue and fitting {len(_LOSSES)} models → {out}")
-        split_interactions(simulate(simulation, seed=0), seed=0).save(split)
+        split_interactions(simulate(simulation or Simulation(), seed=0), seed=0).save(split)
     for name, loss in _LOSSES.items():
         fit = FolderFit(split, out / name, settings_for(None, loss, values), seed=0)
         if fit.broken_off or not fit.out.exists():
