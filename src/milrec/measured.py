@@ -18,14 +18,15 @@ class Measured:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        named = {"registry": self.registry}
-        self.requests = Counter("milrec_requests", "Requests answered", ["route", "method", "status"], **named)
+        own = self.registry
+        labels = ["route", "method", "status"]
+        self.requests = Counter("milrec_requests", "Requests answered", labels, registry=own)
         self.seconds = Histogram(
-            "milrec_request_seconds", "Time to the end of an answer", ["route"], buckets=_SECONDS, **named
+            "milrec_request_seconds", "Time to the end of an answer", ["route"], buckets=_SECONDS, registry=own
         )
-        self.running = Gauge("milrec_requests_running", "Requests being answered now", **named)
-        self.together = Histogram("milrec_scored_together", "Requests scored together", buckets=_TOGETHER, **named)
-        self.reloads = Counter("milrec_reloads", "Reloads of a model", ["model", "outcome"], **named)
+        self.running = Gauge("milrec_requests_running", "Requests being answered now", registry=own)
+        self.together = Histogram("milrec_scored_together", "Requests scored together", buckets=_TOGETHER, registry=own)
+        self.reloads = Counter("milrec_reloads", "Reloads of a model", ["model", "outcome"], registry=own)
 
     def watch(self, models: Callable[[], Iterable[Served]]) -> None:
         """Show what these models list, whenever somebody reads the figures."""

@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 import torch
 from scipy.sparse import csr_array
 
-from milrec import tail
+from milrec.answering import answer
 from milrec.artifacts import Fitted
+from milrec.asking import Answer, Asked, Query, ask, list_length
 from milrec.baselines import check_memory, fit_baseline
+from milrec.catalogue import TAIL_NAMES, Catalogue, several
 from milrec.errors import DataError, SettingsError, UnknownIdError
 from milrec.evaluation import Evaluation, evaluate, validation_measure
 from milrec.interactions import Interactions, numbers_of, pairs_matrix, renumbered
@@ -28,8 +30,6 @@ from milrec.scoring import dial_shift, lists_for, top_items
 from milrec.splitting import Audience, Part, Split
 from milrec.training import Report
 from milrec.training import fit as fit_factors
-
-_TAIL_NAMES = [interval.name.lower() for interval in tail.TailInterval]
 
 
 def fit(
@@ -96,8 +96,7 @@ class Recommender:
     def __init__(self, fitted: Fitted) -> None:
         self.fitted = fitted
         train = fitted.train
-        self._popularity = train.popularity()
-        self._intervals = tail.tail_intervals(self._popularity)
+        self.catalogue = Catalogue(train)
         factor = fitted.settings.target_set.target_factor if fitted.settings.target_set else 1.0
         self._n_drawn = n_missing_drawn(train.adopted, factor)
 
@@ -165,7 +164,7 @@ class Recommender:
         Items are ranked by logit - dial × ln(popularity): a dial above 0 lists rarer items, below 0 more popular ones.
         """
         try:
-            rows = numbers_of(self.fitted.train.users["id"], _several(users), "user")
+            rows = numbers_of(self.fitted.train.users["id"], several(users), "user")
         except UnknownIdError as error:
             raise UnknownIdError(f"{error}; for a user the model has not met, give adopted items") from None
         batches = list(self._listed(rows, n, self._allowed(allow, exclude), dial))
@@ -192,13 +191,21 @@ class Recommender:
     ) -> pa.Table:
         """A list for a user the model has not met, from adopted (and rejected) items alone; nothing is refitted."""
         items = self.fitted.train.items["id"]
-        own, refused = numbers_of(items, _several(adopted), "item"), numbers_of(items, _several(rejected), "item")
+        own, refused = numbers_of(items, several(adopted), "item"), numbers_of(items, several(rejected), "item")
         if both := set(own.tolist()) & set(refused.tolist()):
             raise DataError(f"item '{items[min(both)].as_py()}' is both adopted and rejected")
         known, no = self._row(own), self._row(refused)
         audience = Audience(adopted=known, rejected=no, removed=known, rows=None)
         batches = list(self._lists(audience, None, n, self._allowed(allow, exclude), dial))
         return pa.Table.from_batches(batches, schema=self._schema(users=False))
+
+    def ask(self, query: Query) -> Asked:
+        """A query, checked and with its ids looked up; what is wrong with it is an error that says so."""
+        return ask(self.fitted, self.catalogue, query)
+
+    def answer(self, asked: Sequence[Asked]) -> list[Answer]:
+        """The lists that were asked for; all are scored together, and none depends on the others."""
+        return answer(self.fitted, self.catalogue, self._n_drawn, asked)
 
     def similar_items(self, item: Any, n: int = 20) -> pa.Table:
         """The items whose factors point in the most similar direction: item, title, cosine.
@@ -216,14 +223,14 @@ class Recommender:
             factors = torch.nn.functional.normalize(model.decoder_weight.detach(), dim=1)
             name, likeness = "cosine", (factors @ factors[number]).numpy()  # (n_items,)
         likeness[number] = -np.inf
-        items = top_items(likeness[None, :], _length(n))[0]
+        items = top_items(likeness[None, :], list_length(n))[0]
         items = items[items >= 0]
         columns = {"rank": pa.array(np.arange(1, len(items) + 1, dtype=np.int32)), **self._described(items)}
         return pa.table({**columns, name: pa.array(likeness[items])})
 
     def outside_catalogue(self, ids: Iterable[Any]) -> int:
         """How many of these item ids the model does not know."""
-        wanted = pa.array([str(one) for one in _several(ids)], type=pa.large_string())
+        wanted = pa.array([str(one) for one in several(ids)], type=pa.large_string())
         known = self.fitted.train.items["id"].cast(pa.large_string()).combine_chunks()
         return int(pc.index_in(wanted, value_set=known).null_count)
 
@@ -235,7 +242,7 @@ class Recommender:
         mask = np.ones(len(known), dtype=bool)
         for ids, sign in ((allow, True), (exclude, False)):
             if ids is not None:
-                wanted = pa.array([str(one) for one in _several(ids)], type=pa.large_string())
+                wanted = pa.array([str(one) for one in several(ids)], type=pa.large_string())
                 mask &= pc.is_in(known, value_set=wanted).to_numpy() == sign
         return mask
 
@@ -254,7 +261,7 @@ class Recommender:
         allowed: npt.NDArray[np.bool_] | None,
         dial: float,
     ) -> Iterator[pa.RecordBatch]:
-        length, shift = _length(n), dial_shift(dial, self._popularity)
+        length, shift = list_length(n), dial_shift(dial, self.catalogue.popularity)
         parts = (self.fitted.model, self.fitted.settings, audience, self._n_drawn, length, allowed)
         for lists in lists_for(*parts, shift=shift):
             users, places = np.nonzero(lists.items >= 0)
@@ -267,8 +274,8 @@ class Recommender:
             columns["rank"] = pa.array((places + 1).astype(np.int32))
             columns |= self._described(items)
             columns["score"] = pa.array(lists.scores[users, places])
-            columns["popularity"] = pa.array(self._popularity[items].astype(np.int32))
-            columns["tail"] = pa.array(_TAIL_NAMES).take(pa.array(self._intervals[items]))
+            columns["popularity"] = pa.array(self.catalogue.popularity[items].astype(np.int32))
+            columns["tail"] = pa.array(TAIL_NAMES).take(pa.array(self.catalogue.intervals[items]))
             yield pa.RecordBatch.from_pydict(columns, schema=self._schema(users=rows is not None))
 
     def _described(self, items: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
@@ -290,17 +297,6 @@ class Recommender:
         distinct = np.unique(items)
         users = np.zeros(len(distinct), dtype=np.int64)
         return pairs_matrix(users, distinct, np.ones(len(distinct)), (1, self.fitted.train.n_items))
-
-
-def _several(ids: Any) -> list[Any]:
-    """Ids as a list; a single one need not stand in a list."""
-    return [ids] if isinstance(ids, (str, int)) else list(ids)
-
-
-def _length(n: int) -> int:
-    if not isinstance(n, int | np.integer) or n < 1:
-        raise SettingsError(f"a list has at least 1 item, not {n}")
-    return int(n)
 
 
 def _path(path: str | Path | None) -> Path | None:

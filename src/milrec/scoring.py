@@ -69,33 +69,39 @@ def lists_for(
     `look` is shown the logits of each block of users, before anything is left out; it is called by several threads.
     `shift`, one number per item, is then added to the logits (see `dial_shift`).
     """
-    n_items = model.n_items
-    n = min(n, n_items)
+    n = min(n, model.n_items)
     per_round = ROWS * _BLOCKS_AT_ONCE
-    number = (settings.training.threads if settings.training else None) or available()
-    memory = [zeros(ROWS, n_items) for _ in range(number)]
     for first in range(0, audience.n_users, per_round):
         users = slice(first, min(first + per_round, audience.n_users))
         shape = (users.stop - first, n)
         lists = Lists(users, np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32))
 
-        def task(block: slice, lists: Lists = lists) -> Task:
-            def work(worker: int) -> None:
-                scores = logits_of(model, settings, audience, block, n_drawn, memory[worker])
-                if look is not None:
-                    look(block, scores)
-                if shift is not None:
-                    add_bias(scores, shift)
-                leave_out(scores, audience, block, allowed)
-                part = slice(block.start - lists.users.start, block.stop - lists.users.start)
-                _fill(scores, lists.items[part], lists.scores[part])
+        def use(block: slice, scores: Scores, lists: Lists = lists) -> None:
+            if look is not None:
+                look(block, scores)
+            if shift is not None:
+                add_bias(scores, shift)
+            leave_out(scores, audience, block, allowed)
+            part = slice(block.start - lists.users.start, block.stop - lists.users.start)
+            _fill(scores, lists.items[part], lists.scores[part])
 
-            return work
-
-        starts = range(first, users.stop, ROWS)
-        with workers(number) as crew:  # not longer than a round: whoever takes the lists may use torch himself
-            crew.run([task(slice(start, min(start + ROWS, users.stop))) for start in starts])
+        score_blocks(model, settings, audience, users, n_drawn, use)
         yield lists
+
+
+def score_blocks(
+    model: Model, settings: FitSettings, audience: Audience, users: slice, n_drawn: int, use: Look
+) -> None:
+    """Hand the logits of each block of these users to `use`, which may change them; several threads call it."""
+    number = (settings.training.threads if settings.training else None) or available()
+    starts = range(users.start, users.stop, ROWS)
+    memory = [zeros(ROWS, model.n_items) for _ in range(min(number, len(starts)))]
+
+    def task(block: slice) -> Task:
+        return lambda worker: use(block, logits_of(model, settings, audience, block, n_drawn, memory[worker]))
+
+    with workers(number) as crew:  # not longer than a round: whoever takes the lists may use torch himself
+        crew.run([task(slice(start, min(start + ROWS, users.stop))) for start in starts])
 
 
 def logits_of(
@@ -122,14 +128,16 @@ def logits_of(
     return out.numpy()[: block.stop - block.start]
 
 
-def dial_shift(dial: float, popularity: npt.NDArray[np.int64]) -> npt.NDArray[np.float32] | None:
-    """-dial × ln(popularity) for each item: what turns lists towards rare items, or popular ones; None for 0."""
+def checked_dial(dial: float) -> float:
     if not isinstance(dial, int | float | np.number) or not math.isfinite(dial):
         raise SettingsError(f"a dial is a finite number, not {dial!r}")
-    if dial == 0:
-        return None
-    dial = min(max(float(dial), -_LARGEST_DIAL), _LARGEST_DIAL)
-    return (-dial * np.log(np.maximum(popularity, 1))).astype(np.float32)
+    return min(max(float(dial), -_LARGEST_DIAL), _LARGEST_DIAL)
+
+
+def dial_shift(dial: float, popularity: npt.NDArray[np.int64]) -> npt.NDArray[np.float32] | None:
+    """-dial × ln(popularity) for each item: what turns lists towards rare items, or popular ones; None for 0."""
+    dial = checked_dial(dial)
+    return (-dial * np.log(np.maximum(popularity, 1))).astype(np.float32) if dial else None
 
 
 def leave_out(scores: Scores, audience: Audience, block: slice, allowed: npt.NDArray[np.bool_] | None = None) -> None:

@@ -155,55 +155,57 @@ def _recommending(app: FastAPI, server: Server) -> None:
 
 def _looking_up(app: FastAPI, server: Server) -> None:
     service = server.service
-    found = {"responses": {**_ERRORS, **_NOT_FOUND}}
+    found = {**_ERRORS, **_NOT_FOUND}
 
     @app.get("/v1/models", tags=["models"], response_model=Models, responses=_ERRORS)
     async def models() -> Response:
         """The models being served, with the data that they were fitted on."""
         return _json({"models": [served.facts() for served in service.models], "default": service.default})
 
-    @app.get("/v1/models/{name}", tags=["models"], response_model=ModelFacts, **found)
+    @app.get("/v1/models/{name}", tags=["models"], response_model=ModelFacts, responses=found)
     async def model(name: Name) -> Response:
         """One model."""
         return _json(service.model(name).facts())
 
-    @app.get("/v1/models/{name}/popularity", tags=["models"], response_model=Curve, **found)
+    @app.get("/v1/models/{name}/popularity", tags=["models"], response_model=Curve, responses=found)
     async def popularity(name: Name, points: Annotated[int, Query(ge=2, le=2_000)] = 200) -> Response:
         """The popularity curve of the catalogue, at so many ranks at most."""
         return _json(await server.call(service.model(name).popularity_curve, points))
 
-    @app.get("/v1/models/{name}/items", tags=["items"], response_model=Items, **found)
+    @app.get("/v1/models/{name}/items", tags=["items"], response_model=Items, responses=found)
     async def items(name: Name, search: Search = "", n: N = 10) -> Response:
         """Items whose title has all these words, or words that begin so; without a text, the most popular ones."""
         within("n", n, server.limits.max_list)
         return _json({"items": await server.call(service.model(name).find_items, search, n)})
 
-    @app.get("/v1/models/{name}/items/{item:path}/similar", tags=["items"], response_model=SimilarItems, **found)
+    @app.get(
+        "/v1/models/{name}/items/{item:path}/similar", tags=["items"], response_model=SimilarItems, responses=found
+    )
     async def similar(name: Name, item: Item, n: N = 10) -> Response:
         """The items that the model finds most like an item."""
         within("n", n, server.limits.max_list)
         return _json(await server.call(service.model(name).similar, item, n))
 
-    @app.get("/v1/models/{name}/items/{item:path}", tags=["items"], response_model=ItemFacts, **found)
+    @app.get("/v1/models/{name}/items/{item:path}", tags=["items"], response_model=ItemFacts, responses=found)
     async def one_item(name: Name, item: Item) -> Response:
         """One item."""
         return _json(service.model(name).item(item))
 
-    @app.get("/v1/models/{name}/users", tags=["users"], response_model=Users, **found)
+    @app.get("/v1/models/{name}/users", tags=["users"], response_model=Users, responses=found)
     async def users(name: Name, search: Search = "", n: N = 10) -> Response:
         """Known users whose id begins with this text."""
         within("n", n, server.limits.max_list)
         return _json({"users": await server.call(service.model(name).find_users, search, n)})
 
-    @app.get("/v1/models/{name}/users/{user:path}", tags=["users"], response_model=UserFacts, **found)
+    @app.get("/v1/models/{name}/users/{user:path}", tags=["users"], response_model=UserFacts, responses=found)
     async def user(name: Name, user: Annotated[str, Path(description="id of a user")]) -> Response:
         """What a known user adopted and rejected."""
         return _json(await server.call(service.model(name).user, user))
 
 
 def _operating(app: FastAPI, server: Server) -> None:
-    refused = {409: {"model": Error, "description": "The folder cannot be used; the old model serves on"}}
-    reloading = {**_ERRORS, **_NOT_FOUND, **refused}
+    refused = {"model": Error, "description": "The folder cannot be used; the old model serves on"}
+    reloading = {**_ERRORS, **_NOT_FOUND, 409: refused}
 
     @app.post("/v1/models/{name}/reload", tags=["operation"], response_model=ModelFacts, responses=reloading)
     async def reload(name: Name) -> Response:
@@ -231,21 +233,20 @@ def _operating(app: FastAPI, server: Server) -> None:
 
 def _pages(app: FastAPI) -> None:
     files = _files_of("web")
-    hidden = {"include_in_schema": False}
 
-    @app.get("/", **hidden)
+    @app.get("/", include_in_schema=False)
     async def page() -> Response:
         return _file(files, "index.html")
 
-    @app.get("/web/{name:path}", **hidden)
+    @app.get("/web/{name:path}", include_in_schema=False)
     async def web(name: str) -> Response:
         return _file(files, name)
 
-    @app.get("/docs", **hidden)
+    @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
         return Response(reference_page(app.openapi()), media_type="text/html")
 
-    @app.get("/docs.css", **hidden)
+    @app.get("/docs.css", include_in_schema=False)
     async def docs_style() -> Response:
         return Response(_files_of("templates")["reference.css"], media_type="text/css")
 

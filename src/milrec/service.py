@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from milrec.asking import Answer, Query
+from milrec.asking import Answer, Asked, Query
 from milrec.catalogue import TAIL_NAMES
 from milrec.errors import FolderError, SettingsError, UnknownIdError, unknown
 from milrec.folders import MANIFEST, Manifest, open_folder, read_json
@@ -89,10 +90,14 @@ class Served:
         }
 
     def find_items(self, text: str, n: int) -> list[dict[str, Any]]:
-        return [self.item(one) for one in self.recommender.find_items(text, n)["item"].to_pylist()]
+        catalogue, words = self.recommender.catalogue, text.lower().split()
+        order = np.argsort(catalogue.places).tolist()
+        titled = ((number, (catalogue.titles[number] or str(catalogue.item_ids[number])).lower()) for number in order)
+        found = [number for number, title in titled if all(word in title for word in words)]
+        return [self.item(catalogue.item_ids[number]) for number in found[:n]]
 
     def find_users(self, text: str, n: int) -> list[str]:
-        return [str(one) for one in self.recommender.find_users(text, n)]
+        return [str(one) for one in self.recommender.user_ids if str(one).startswith(text)][:n]
 
     def similar(self, item: str, n: int) -> dict[str, Any]:
         """The items most like an item, and by which measure."""
@@ -104,8 +109,13 @@ class Served:
 
     def user(self, user: str) -> dict[str, Any]:
         """What a known user adopted and rejected."""
-        parts = self.recommender.user_items(user)
-        return {"user": user, **{name: [self.item(one) for one in parts[name]] for name in ("adopted", "rejected")}}
+        catalogue, train = self.recommender.catalogue, self.recommender.fitted.train
+        row = int(catalogue.user_numbers([user])[0])
+        parts = {}
+        for name, pairs in (("adopted", train.adopted), ("rejected", train.rejected)):
+            numbers = pairs.indices[pairs.indptr[row] : pairs.indptr[row + 1]]
+            parts[name] = [self.item(catalogue.item_ids[number]) for number in numbers]
+        return {"user": user, **parts}
 
     def facts(self) -> dict[str, Any]:
         """What there is to know of the model and of the data that it was fitted on."""
@@ -244,11 +254,15 @@ class Scorer:
             answers = recommender.answer(asked)
         except Exception:  # one of them harms none of the others
             for job, one in zip(able, asked, strict=True):
-                _settle(job, lambda one=one: recommender.answer([one])[0])
+                _settle(job, partial(_alone, recommender, one))
             return
         for job, answer in zip(able, answers, strict=True):
             served.window.add(answer)
             job.future.set_result(answer)
+
+
+def _alone(recommender: Recommender, asked: Asked) -> Answer:
+    return recommender.answer([asked])[0]
 
 
 def _settle(job: _Job, work: Callable[[], Any]) -> None:
@@ -275,7 +289,7 @@ class Service:
         self._loading = threading.Lock()
         self.scorer = Scorer(together, look)
         for served in self._models.values():
-            self.scorer.call(lambda served=served: _try(served)).result()
+            self.scorer.call(partial(_try, served)).result()
 
     @property
     def default(self) -> str:
@@ -298,7 +312,7 @@ class Service:
             raise FolderError("another reload is under way; try again when it is done")
         try:
             new = load_served(name, old.path, self._known)
-            self.scorer.call(lambda: _try(new)).result()
+            self.scorer.call(partial(_try, new)).result()
             self._models[name] = new
             return new
         finally:
@@ -313,5 +327,4 @@ def _try(served: Served) -> None:
     recommender = served.recommender
     first = recommender.catalogue.item_ids[0]
     recommender.answer([recommender.ask(Query(adopted=[first], n=1))])
-    recommender.find_items(str(first), 1)
-    served.item(first)
+    served.find_items(str(first), 1)
