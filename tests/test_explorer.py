@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,6 +14,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 import milrec
+from milrec.folders import MANIFEST
 from milrec.serve_demo import demo_models
 from milrec.simulation import Simulation, simulate
 
@@ -41,24 +43,26 @@ def recommenders(folders):
     return {folder.name: milrec.Recommender.load(folder) for folder in folders}
 
 
-def started(arguments, **options):
-    """A server of our own, and its address once it answers."""
+@contextmanager
+def serving(*arguments):
+    """The address of a server of our own, once it answers; it ends in good order."""
     command = [sys.executable, "-m", "milrec", *arguments, "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **options)
-    said = ""
-    for line in process.stdout:
-        said += line
-        if found := re.search(r"http://127\.0\.0\.1:\d+", said.replace("\n", "")):
-            return process, found.group(0)
-    raise AssertionError(f"the server ended: {said}")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        said = ""
+        for line in process.stdout:
+            said += line
+            if found := re.search(r"http://127\.0\.0\.1:\d+", said.replace("\n", "")):
+                break
+        assert found, said
+        yield found.group(0)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
 
 
 @pytest.fixture(scope="module")
 def address(folders):
-    process, address = started(["serve", *map(str, folders)])
-    yield address
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    with serving("serve", *map(str, folders)) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +88,9 @@ def opened(browser, address):
         page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith(base) else None)
         page.on(
             "console",
-            lambda said: wrong.append(said.text) if said.type == "error" and "Failed to load" not in said.text else None,
+            lambda said: (
+                wrong.append(said.text) if said.type == "error" and "Failed to load" not in said.text else None
+            ),
         )
         page.goto(f"{base}/{path}")
         return page
@@ -103,7 +109,9 @@ def settled(page):
 
 
 def listed(page, model):
-    return page.locator(f'#lists [data-model="{model}"] .item').evaluate_all("rows => rows.map(row => row.dataset.item)")
+    return page.locator(f'#lists [data-model="{model}"] .item').evaluate_all(
+        "rows => rows.map(row => row.dataset.item)"
+    )
 
 
 def fragment(page):
@@ -114,7 +122,7 @@ def add(page, box, text):
     """Search and take the first that is found, with the keyboard alone; its id."""
     page.locator(f"#{box}").focus()
     page.keyboard.type(text)
-    expect(page.get_by_role("option").first).to_be_visible()
+    expect(page.locator(f"#{box}-options li").first).to_be_visible()
     page.keyboard.press("Enter")
     expect(page.locator(f"#{box}-chips li").last).to_be_visible()
     settled(page)
@@ -138,8 +146,9 @@ def test_a_taste_composed_by_keyboard_gives_the_lists_of_the_library(opened, rec
         assert listed(page, name) == wanted and len(wanted) == 20
     first = page.locator('[data-model="mil"] .item').first
     row = recommenders["mil"].recommend_new([liked], [disliked]).slice(0, 1).to_pylist()[0]
-    for text in (row["title"], f"{row['tail']} tail", f"{row['popularity']} adopter", f"because of {titles[liked]}"):
+    for text in (row["title"], f"{row['tail']} tail", f"{row['popularity']} adopter"):
         expect(first).to_contain_text(text)
+    expect(page.locator(".reason").first).to_have_text(f"because of {titles[liked]}")
 
 
 def test_what_is_chosen_can_be_removed_and_focus_stays_near(opened):
@@ -166,7 +175,7 @@ def test_the_combobox_is_worked_by_keys(opened):
     box.focus()
     assert box.get_attribute("aria-expanded") == "false"
     page.keyboard.type("the")
-    options = page.get_by_role("option")
+    options = page.locator("#liked-options [role=option]")
     expect(options).to_have_count(8)
     assert box.get_attribute("aria-expanded") == "true"
     active = page.locator(f"#{box.get_attribute('aria-activedescendant')}")
@@ -237,7 +246,7 @@ def test_a_known_user_is_searched_and_has_a_past(opened, recommenders):
     page = opened()
     page.get_by_role("radio", name="A known user").check(force=True)
     page.locator("#user").fill(user)
-    expect(page.get_by_role("option").first).to_be_visible()
+    expect(page.locator("#user-options li").first).to_be_visible()
     page.keyboard.press("Enter")
     settled(page)
     assert fragment(page)["user"] == [user]
@@ -284,14 +293,11 @@ def test_every_state_survives_the_address(opened):
             {"tail": "short", "sign": "<=", "amount": 2, "unit": "", "first": 10},
         ],
     }  # fmt: skip
-    again = page.evaluate(
-        "async state => { const { readState, writeState } = await import('/web/state.js');"
-        "return readState('#' + writeState(state)); }",
-        state,
-    )
-    assert again == {"state": state, "notes": []}
-    alone = {**state, "whom": "user", "user": "u 1&2", "liked": [], "disliked": []}
-    assert page.evaluate("async s => { const m = await import('/web/state.js'); return m.readState(m.writeState(s)); }", alone)["state"] == alone  # fmt: skip
+    there_and_back = "async state => { const { readState, writeState } = await import('/web/state.js');"
+    there_and_back += "return readState('#' + writeState(state)); }"
+    assert page.evaluate(there_and_back, state) == {"state": state, "notes": []}
+    known = {**state, "whom": "user", "user": "u 1&2", "liked": [], "disliked": []}
+    assert page.evaluate(there_and_back, known) == {"state": known, "notes": []}
 
 
 def test_another_address_in_the_same_tab_is_followed(opened):
@@ -324,10 +330,13 @@ def test_rules_that_cannot_be_kept_are_said(opened):
     [
         ("user=nobody", "unknown user 'nobody'", 0),
         ("liked=nothing", "unknown item 'nothing'", 0),
-        ("liked=i001&model=mil&model=other", "This server has no model 'other'; it has: ce-point, multinomial, mil.", 1),
+        (
+            "liked=i001&model=mil&model=other",
+            "This server has no model 'other'; it has: ce-point, multinomial, mil.",
+            1,
+        ),
         ("liked=i001&model=other", "This server has no model 'other'", 3),
         ("liked=i001&dial=fast", "The link sets the dial to 'fast', which is no number; it is at 0.", 3),
-        ("liked=i001&dial=1e300", "dial", 0),
         ("liked=i001&n=9999", "The link asks for '9999' items; a list here has 1 to 100, so 20 are shown.", 3),
         ("liked=i001&rule=more", "The link has a rule 'more' that cannot be read", 3),
     ],
@@ -361,8 +370,7 @@ def test_a_key_is_asked_for_and_a_lost_server_is_said(opened, folders, tmp_path)
         [sys.executable, "-m", "milrec", "serve", "--new-key", "page"], capture_output=True, text=True, check=True
     )
     (tmp_path / "keys.txt").write_text(made.stdout)
-    process, base = started(["serve", str(folders[2]), "--keys", str(tmp_path / "keys.txt")])
-    try:
+    with serving("serve", str(folders[2]), "--keys", str(tmp_path / "keys.txt")) as base:
         page = opened("#liked=i001", base)
         expect(page.get_by_role("heading", name="This server asks for a key")).to_be_visible()
         expect(page.locator("#app")).to_be_hidden()
@@ -378,9 +386,6 @@ def test_a_key_is_asked_for_and_a_lost_server_is_said(opened, folders, tmp_path)
         assert page.evaluate("localStorage.length") == 0 and made.stderr.splitlines()[0] not in page.url
         page.reload()
         settled(page)  # the key lasts as long as the tab
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
     page.locator("#dial-number").fill("0.5")
     expect(page.locator("#notes .bad")).to_contain_text("The server does not answer; is it still running?")
     assert len(listed(page, "mil")) == 20  # what was there stays
@@ -444,15 +449,24 @@ def test_an_empty_page_invites(opened):
     assert "user" in fragment(other)
 
 
-NAMELESS = """() => [...document.querySelectorAll('input, select, button, [role=listbox], [role=group], section, main, fieldset')]
-  .filter(one => one.checkVisibility())
-  .filter(one => !(one.getAttribute('aria-label') || one.labels?.length || one.textContent.trim() && one.matches('button, fieldset')
-    || (one.getAttribute('aria-labelledby') ?? '').split(' ').some(id => document.getElementById(id)?.textContent.trim())))
-  .map(one => one.outerHTML.slice(0, 90))"""
-DANGLING = """() => ['aria-labelledby', 'aria-describedby', 'aria-controls', 'aria-activedescendant', 'for'].flatMap(name =>
-  [...document.querySelectorAll(`[${name}]`)].filter(one => !document.getElementById(one.getAttribute(name))).map(one => one.outerHTML))"""
-TWICE = """() => { const ids = [...document.querySelectorAll('[id]')].map(one => one.id);
-  return ids.filter((id, at) => ids.indexOf(id) !== at); }"""
+NAMELESS = """() => {
+  const parts = 'input, select, button, [role=listbox], [role=group], section, main, fieldset';
+  const said = id => document.getElementById(id)?.textContent.trim();
+  const named = one => one.getAttribute('aria-label') || one.labels?.length
+    || (one.matches('button, fieldset') && one.textContent.trim())
+    || (one.getAttribute('aria-labelledby') ?? '').split(' ').some(said);
+  return [...document.querySelectorAll(parts)].filter(one => one.checkVisibility() && !named(one))
+    .map(one => one.outerHTML.slice(0, 90));
+}"""
+DANGLING = """() => {
+  const missing = name => [...document.querySelectorAll(`[${name}]`)]
+    .filter(one => !document.getElementById(one.getAttribute(name))).map(one => one.outerHTML);
+  return ['aria-labelledby', 'aria-describedby', 'aria-controls', 'aria-activedescendant', 'for'].flatMap(missing);
+}"""
+TWICE = """() => {
+  const ids = [...document.querySelectorAll('[id]')].map(one => one.id);
+  return ids.filter((id, at) => ids.indexOf(id) !== at);
+}"""
 
 
 @pytest.mark.parametrize("given", ["", "#liked=i001&disliked=i002&dial=0.2&rule=long+%3E%3D+50%25", "#user=nobody"])
@@ -486,14 +500,23 @@ def test_the_tab_key_goes_down_the_page_in_order(opened):
 
 
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-FADED = """([names, least]) => {
-  const channel = v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
-  const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).map(Number); return .2126 * channel(r) + .7152 * channel(g) + .0722 * channel(b); };
-  const back = one => { for (; one; one = one.parentElement) { const c = getComputedStyle(one).backgroundColor; if (c !== 'rgba(0, 0, 0, 0)') return c; } return 'rgb(255, 255, 255)'; };
+FADED = """names => {
+  const linear = value => value <= .04045 ? value / 12.92 : ((value + .055) / 1.055) ** 2.4;
+  const light = colour => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map(value => linear(value / 255));
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const behind = one => {
+    const colour = getComputedStyle(one).backgroundColor;
+    return colour !== 'rgba(0, 0, 0, 0)' || !one.parentElement ? colour : behind(one.parentElement);
+  };
   return names.flatMap(name => [...document.querySelectorAll(name)].slice(0, 12)).flatMap(one => {
-    const [a, b] = [light(getComputedStyle(one).color), light(back(one))].sort((x, y) => y - x);
-    const ratio = (a + .05) / (b + .05);
-    return ratio < least ? [`${one.className} ${one.textContent.slice(0, 20)} ${ratio.toFixed(2)}`] : []; }); }"""
+    const [high, low] = [light(getComputedStyle(one).color), light(behind(one))].sort((x, y) => y - x);
+    const contrast = (high + .05) / (low + .05);
+    return contrast < 4.5 ? [`${one.className} ${one.textContent.slice(0, 20)} ${contrast.toFixed(2)}`] : [];
+  });
+}"""
+TEXTS = "p .title .tail .adopters .reason .moved .also .chip label h2 button .soft b".split()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -503,8 +526,7 @@ def test_it_fits_the_screen_and_can_be_read(opened, width, scheme):
         page = opened(given, viewport={"width": width, "height": 844}, color_scheme=scheme)
         settled(page)
         assert page.evaluate(WIDTHS) == [width, width], given
-        texts = ["p", ".title", ".tail", ".adopters", ".reason", ".moved", ".also", ".chip", "label", "h2", "button", ".soft", "b"]
-        assert page.evaluate(FADED, [texts, 4.5]) == [], given
+        assert page.evaluate(FADED, TEXTS) == [], given
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
     assert dark == (scheme == "dark")
 
@@ -520,7 +542,7 @@ def test_the_dial_stays_in_sight_on_a_phone(opened):
 def test_items_slide_to_their_places_unless_less_motion_is_wished(opened, wish, moving):
     page = opened("#liked=i001", reduced_motion=wish)
     settled(page)
-    page.evaluate("Element.prototype.animate = function () { window.moved = true; }")
+    page.evaluate("Element.prototype.animate = function () { window.moved = true; }; 0")
     page.locator("#dial-number").fill("0.3")
     settled(page)
     assert page.evaluate("window.moved === true") is moving
@@ -530,13 +552,9 @@ def test_the_demo_fits_three_models_once_and_serves_them(tmp_path, opened):
     small = Simulation(n_users=80, n_items=60, mean_shown=40)
     folders = demo_models(tmp_path / "demo", small, epochs=2, n_factors=8)
     assert [folder.name for folder in folders] == NAMES
-    before = [(folder / "manifest.json").stat().st_mtime_ns for folder in folders]
-    process, base = started(["serve-demo", "--out", str(tmp_path / "demo")])
-    try:
+    before = [(folder / MANIFEST).stat().st_mtime_ns for folder in folders]
+    with serving("serve-demo", "--out", str(tmp_path / "demo")) as base:
         page = opened("", base)
         settled(page)
         expect(page.get_by_role("checkbox")).to_have_count(3)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    assert [(folder / "manifest.json").stat().st_mtime_ns for folder in folders] == before
+    assert [(folder / MANIFEST).stat().st_mtime_ns for folder in folders] == before

@@ -235,6 +235,7 @@ async function learnCurve() {
 }
 
 function showLists(answers) {
+  byId("results").classList.remove("empty");
   const entries = chosen().map((model, place) => {
     const without = state.dial === 0 ? null : answers[state.models.length + place];
     return { model, place, colour: model.colour, answer: answers[place], without: without?.error ? null : without };
@@ -267,6 +268,7 @@ async function showInvitation() {
   const nobody = { model: name, adopted: [], n: 6 };
   const [users, [liked]] = await Promise.all([api.findUsers(name, "").catch(() => ({ users: [] })), api.recommend([nobody]).catch(() => [{}])]);
   if (namesSomebody(state)) return;
+  byId("results").classList.add("empty"); // the invitation above the curve
   const titles = (liked.items ?? []).map((item) => make("li", {}, make("button", { type: "button", class: "chip", onclick: () => {
     state.whom = "taste";
     add("liked", asOption(item));
