@@ -104,7 +104,6 @@ def opened(browser, address):
 def settled(page):
     """Wait until the lists stand still."""
     expect(page.locator("#lists > *").first).to_be_visible()
-    page.wait_for_timeout(150)  # past the wait after the last movement of a control
     expect(page.locator("#lists")).to_have_attribute("aria-busy", "false")
 
 
@@ -516,7 +515,21 @@ FADED = """names => {
     return contrast < 4.5 ? [`${one.className} ${one.textContent.slice(0, 20)} ${contrast.toFixed(2)}`] : [];
   });
 }"""
-TEXTS = "p .title .tail .adopters .reason .moved .also .chip label h2 button .soft b".split()
+TEXTS = [
+    "p",
+    ".title",
+    ".tail",
+    ".adopters",
+    ".reason",
+    ".moved",
+    ".also",
+    ".chip",
+    "label",
+    "h2",
+    "button",
+    ".soft",
+    "b",
+]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -220,7 +220,12 @@ async function update() {
   }
 }
 
-const updateSoon = later(90, update);
+const updateLater = later(90, update);
+
+function updateSoon() {
+  byId("lists").setAttribute("aria-busy", "true");
+  updateLater();
+}
 
 async function fetchLists(signal) {
   if (!namesSomebody(state)) return null;
