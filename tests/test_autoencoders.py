@@ -312,4 +312,5 @@ def vouch(folder, name):
     manifest = json.loads((folder / "milrec.json").read_text())
     content = (folder / name).read_bytes()
     manifest["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    del manifest["sha256"]
     (folder / "milrec.json").write_text(json.dumps(manifest))

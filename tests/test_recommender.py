@@ -222,7 +222,7 @@ def test_similar_items_are_those_with_the_largest_cosine(dae):
     cosine = factors @ factors[3] / np.linalg.norm(factors, axis=1) / np.linalg.norm(factors[3])
     expected = [number for number in np.argsort(-cosine) if number != 3][:10]
     table = dae.similar_items(dae.item_ids[3], n=10)
-    assert table.column_names == ["rank", "item", "title", "cosine"]
+    assert table.column_names == ["rank", "item", "title", "popularity", "tail", "cosine"]
     assert table["item"].to_pylist() == [dae.item_ids[number] for number in expected]
     assert table["cosine"].to_numpy() == pytest.approx(cosine[expected], abs=1e-6)
     assert dae.similar_items(dae.item_ids[3], n=1000).num_rows == len(dae.item_ids) - 1

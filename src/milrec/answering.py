@@ -3,75 +3,120 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from milrec.artifacts import Fitted
-from milrec.asking import Answer, Asked, ListedItem
+from milrec.asking import Answer, Asked, ListedItem, Reason, Wanted
 from milrec.catalogue import TAIL_NAMES, Catalogue
 from milrec.models import CollaborativeAutoencoder, MatrixFactorization, WeightedFactorization
+from milrec.reasons import parts_of_logits, strongest
+from milrec.rules import list_under
 from milrec.scoring import Scores, leave_out, score_blocks, top_items
 from milrec.splitting import Audience
 
+Numbers = npt.NDArray[np.int64]
 
-def answer(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Sequence[Asked]) -> list[Answer]:
-    """An answer to each; known and new users apart where the model has something of its own for known ones."""
-    answers: list[Answer | None] = [None] * len(asked)
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """An answer in numbers."""
+
+    items: Numbers
+    scores: npt.NDArray[np.float32]
+    reasons: list[list[tuple[int, float]]]  # for each item, places among the adopted items and their parts of the logit
+    unmet: tuple[str, ...]
+
+
+def lists_asked(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Sequence[Asked]) -> list[Listed]:
+    """A list for each; known and new users apart where the model has something of its own for known ones."""
+    lists: dict[int, Listed] = {}
     apart = isinstance(fitted.model, CollaborativeAutoencoder | MatrixFactorization | WeightedFactorization)
     for known in (True, False):
-        places = [place for place, one in enumerate(asked) if (one.row is not None and apart) == known]
-        group = [asked[place] for place in places]
-        audience = _audience(group, fitted.train.n_items, known)
+        places = [place for place, one in enumerate(asked) if (apart and one.row is not None) == known]
+        audience = _audience([asked[place] for place in places], fitted.train.n_items, known)
 
         def use(block: slice, scores: Scores, audience: Audience = audience, places: list[int] = places) -> None:
-            for one, row in zip(places[block], scores, strict=True):
-                if asked[one].dial:
-                    row += (-asked[one].dial * catalogue.logs).astype(np.float32)
+            for place, row in zip(places[block], scores, strict=True):
+                if dial := asked[place].wanted.dial:
+                    row += (-dial * catalogue.logs).astype(np.float32)
             leave_out(scores, audience, block)
-            for one, row in zip(places[block], scores, strict=True):
-                answers[one] = _answer(catalogue, asked[one], row)
+            for place, row in zip(places[block], scores, strict=True):
+                lists[place] = _listed(fitted, catalogue, n_drawn, asked[place], row)
 
-        score_blocks(fitted.model, fitted.settings, audience, slice(0, len(group)), n_drawn, use)
-    return [one for one in answers if one is not None]
+        score_blocks(fitted.model, fitted.settings, audience, slice(0, len(places)), n_drawn, use)
+    return [lists[place] for place in range(len(asked))]
 
 
-def _answer(catalogue: Catalogue, asked: Asked, row: npt.NDArray[np.float32]) -> Answer:
-    if asked.allowed is not None:
-        kept = row[asked.allowed]
-        row[:] = -np.inf
-        row[asked.allowed] = kept
-    items = top_items(row[None, :], asked.n)[0]
-    items = items[items >= 0]
-    numbers, scores = items.tolist(), row[items].tolist()
-    popularity, tails = catalogue.popularity[items].tolist(), catalogue.intervals[items].tolist()
-    listed = (
+def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
+    """The same with ids and titles."""
+    ids, titles, adopted = catalogue.item_ids, catalogue.titles, asked.adopted
+    popularity, tails = catalogue.popularity[listed.items].tolist(), catalogue.intervals[listed.items].tolist()
+    columns = zip(listed.items.tolist(), listed.scores.tolist(), popularity, tails, listed.reasons, strict=True)
+    items = tuple(
         ListedItem(
-            place + 1,
-            catalogue.item_ids[item],
-            catalogue.titles[item],
-            scores[place],
-            popularity[place],
-            TAIL_NAMES[tails[place]],
+            place,
+            ids[item],
+            titles[item],
+            score,
+            adopters,
+            TAIL_NAMES[tail],
+            tuple(Reason(ids[adopted[i]], titles[adopted[i]], weight) for i, weight in why),
         )
-        for place, item in enumerate(numbers)
+        for place, (item, score, adopters, tail, why) in enumerate(columns, start=1)
     )
-    return Answer(tuple(listed))
+    return Answer(items, listed.unmet)
+
+
+def _listed(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Asked, row: npt.NDArray[np.float32]) -> Listed:
+    """The best items of a row of scores, in which all that a user must not be shown is -inf already."""
+    wish = asked.wanted
+    if wish.allowed is not None:
+        kept = row[wish.allowed]
+        row[:] = -np.inf
+        row[wish.allowed] = kept
+    unmet: tuple[str, ...] = ()
+    if wish.rules:
+        items, unmet = _listed_under_rules(catalogue, wish, row)
+    else:
+        items = _best(row, wish.n)
+    reasons: list[list[tuple[int, float]]] = [[]] * len(items)
+    if wish.reasons:
+        reasons = strongest(parts_of_logits(fitted, asked, items, n_drawn), wish.reasons)
+    return Listed(items, row[items], reasons, unmet)
+
+
+def _best(row: npt.NDArray[np.float32], n: int) -> Numbers:
+    items = top_items(row[None, :], n)[0]
+    listed: Numbers = items[items >= 0]
+    return listed
+
+
+def _listed_under_rules(
+    catalogue: Catalogue, wish: Wanted, row: npt.NDArray[np.float32]
+) -> tuple[Numbers, tuple[str, ...]]:
+    parts = [members[_best(row[members], wish.n)] for members in catalogue.members]
+    listed, unmet = list_under(
+        wish.rules, wish.n, [part.tolist() for part in parts], [row[part].tolist() for part in parts]
+    )
+    return np.array(listed, dtype=np.int64), unmet
 
 
 def _audience(asked: Sequence[Asked], n_items: int, known: bool) -> Audience:
-    adopted = _pairs([one.adopted for one in asked], [one.weights for one in asked], n_items)
-    rejected, removed = (
-        _pairs(rows, [np.ones(len(row), dtype=np.float32) for row in rows], n_items)
-        for rows in ([one.rejected for one in asked], [one.hidden for one in asked])
-    )
+    adopted = _pairs([one.adopted for one in asked], n_items, [one.weights for one in asked])
+    rejected = _pairs([one.rejected for one in asked], n_items)
+    removed = _pairs([np.concatenate([one.removed, one.wanted.excluded]) for one in asked], n_items)
     rows = np.array([one.row for one in asked], dtype=np.int64) if known else None
     return Audience(adopted, rejected, removed, rows)
 
 
-def _pairs(rows: Sequence[npt.NDArray[np.int32]], values: Sequence[npt.NDArray[np.float32]], n_items: int) -> csr_array:
+def _pairs(
+    rows: Sequence[npt.NDArray[np.int32]], n_items: int, values: Sequence[npt.NDArray[np.float32]] | None = None
+) -> csr_array:
     starts = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int32)
-    items = np.concatenate([np.zeros(0, dtype=np.int32), *rows], dtype=np.int32)
-    weights = np.concatenate([np.zeros(0, dtype=np.float32), *values], dtype=np.float32)
-    return csr_array((weights, items, starts), shape=(len(rows), n_items))
+    items = np.concatenate([np.zeros(0, dtype=np.int32), *rows])
+    weights = np.ones(len(items), dtype=np.float32) if values is None else np.concatenate([np.zeros(0), *values])
+    return csr_array((weights.astype(np.float32), items.astype(np.int32), starts), shape=(len(rows), n_items))

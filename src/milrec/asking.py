@@ -16,11 +16,12 @@ from scipy.sparse import csr_array
 
 from milrec.artifacts import Fitted
 from milrec.catalogue import TAIL_NAMES, Catalogue, several
-from milrec.errors import DataError, SettingsError, UnknownIdError
+from milrec.errors import DataError, SettingsError
 from milrec.rules import Rule, rule_of
 from milrec.scoring import checked_dial
 
 Numbers = npt.NDArray[np.int32]
+Rules = Sequence[Rule | str | Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -34,24 +35,32 @@ class Query:
     allow: Iterable[Any] | None = None  # the only items that may be listed
     exclude: Iterable[Any] | None = None  # items that may not be listed
     dial: float = 0.0
-    rules: Sequence[Rule | str | Mapping[str, Any]] = ()
+    rules: Rules = ()
     reasons: int = 0  # at most so many for each item
 
 
 @dataclass(frozen=True, eq=False)
+class Wanted:
+    """What a list is to be like, checked, with numbers instead of ids."""
+
+    n: int
+    dial: float
+    allowed: Numbers | None
+    excluded: Numbers
+    rules: tuple[Rule, ...]
+    reasons: int
+
+
+@dataclass(frozen=True, eq=False)
 class Asked:
-    """A query that can be answered: numbers instead of ids, everything checked."""
+    """Whom a list is for, and what it is to be like: a query that can be answered."""
 
     row: int | None  # of a known user in the training part
     adopted: Numbers  # what the encoder sees, ascending
     weights: npt.NDArray[np.float32]  # of the adopted items
-    rejected: Numbers
-    hidden: Numbers  # what the user has, and what is excluded: never listed
-    allowed: Numbers | None
-    n: int
-    dial: float
-    rules: tuple[Rule, ...]
-    reasons: int
+    rejected: Numbers  # never listed
+    removed: Numbers  # never listed: what the user has already
+    wanted: Wanted
 
 
 class Reason(NamedTuple):
@@ -95,47 +104,42 @@ class Answer:
 
 def ask(fitted: Fitted, catalogue: Catalogue, query: Query) -> Asked:
     """Check a query and look its ids up; the cost does not grow with the catalogue."""
-    if query.user is not None:
-        row, adopted, weights, rejected, hidden = _known(fitted, catalogue, query)
-    else:
-        row = None
-        adopted, rejected = _taste(catalogue, query)
-        weights, hidden = np.ones(len(adopted), dtype=np.float32), adopted
-    if query.exclude is not None:
-        hidden = np.concatenate([hidden, catalogue.items_among(query.exclude)])
+    wish = wanted(catalogue, query)
+    if query.user is None:
+        return _new_user(catalogue, query, wish)
+    if query.adopted is not None or several(query.rejected):
+        raise SettingsError("a list is for a known user or for adopted items, not for both")
+    return known_user(fitted, int(catalogue.user_numbers([query.user])[0]), wish)
+
+
+def wanted(catalogue: Catalogue, query: Query) -> Wanted:
+    """What a query says of the list itself."""
     allowed = None if query.allow is None else np.unique(catalogue.items_among(query.allow))
+    excluded = catalogue.items_among(query.exclude or ())
     rules = tuple(rule_of(rule) for rule in query.rules)
-    settled = (list_length(query.n), checked_dial(query.dial), rules, _n_reasons(query.reasons))
-    return Asked(row, adopted, weights, rejected, hidden, allowed, *settled)
+    return Wanted(list_length(query.n), checked_dial(query.dial), allowed, excluded, rules, _n_reasons(query.reasons))
+
+
+def known_user(fitted: Fitted, row: int, wish: Wanted) -> Asked:
+    adopted, weights = _row(fitted.train.adopted, row)
+    rejected, _ = _row(fitted.train.rejected, row)
+    removed, _ = _row(fitted.removed, row)
+    return Asked(row, adopted, weights, rejected, removed, wish)
+
+
+def _new_user(catalogue: Catalogue, query: Query, wish: Wanted) -> Asked:
+    if query.adopted is None:
+        raise SettingsError("say who the list is for: a known user, or adopted items (there may be none)")
+    adopted, rejected = (np.unique(catalogue.item_numbers(several(ids))) for ids in (query.adopted, query.rejected))
+    if both := set(adopted.tolist()) & set(rejected.tolist()):
+        raise DataError(f"item '{catalogue.item_ids[min(both)]}' is both adopted and rejected")
+    return Asked(None, adopted, np.ones(len(adopted), dtype=np.float32), rejected, adopted, wish)
 
 
 def list_length(n: int) -> int:
     if not isinstance(n, int | np.integer) or n < 1:
         raise SettingsError(f"a list has at least 1 item, not {n}")
     return int(n)
-
-
-def _known(fitted: Fitted, catalogue: Catalogue, query: Query) -> tuple[int, Numbers, Any, Numbers, Numbers]:
-    if query.adopted is not None or len(several(query.rejected)):
-        raise SettingsError("a list is for a known user or for adopted items, not for both")
-    try:
-        row = int(catalogue.user_numbers([query.user])[0])
-    except UnknownIdError as error:
-        raise UnknownIdError(f"{error}; for a user the model has not met, give adopted items") from None
-    train = fitted.train
-    adopted, weights = _row(train.adopted, row)
-    rejected, _ = _row(train.rejected, row)
-    hidden, _ = _row(fitted.removed, row)
-    return row, adopted, weights, rejected, hidden
-
-
-def _taste(catalogue: Catalogue, query: Query) -> tuple[Numbers, Numbers]:
-    if query.adopted is None:
-        raise SettingsError("say who the list is for: a known user, or adopted items (there may be none)")
-    adopted, rejected = (np.unique(catalogue.item_numbers(several(ids))) for ids in (query.adopted, query.rejected))
-    if len(both := np.intersect1d(adopted, rejected)):
-        raise DataError(f"item '{catalogue.item_ids[both[0]]}' is both adopted and rejected")
-    return adopted, rejected
 
 
 def _row(pairs: csr_array, row: int) -> tuple[Numbers, npt.NDArray[np.float32]]:

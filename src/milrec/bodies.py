@@ -226,7 +226,7 @@ def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
     }
 
 
-def sentence_of(errors: Sequence[Any]) -> str:
+def sentence_of(errors: Sequence[Any], batch: bool) -> str:
     """The first mistake of a request in one sentence; a misspelt key before what is missing because of it."""
     first = min(errors, key=lambda one: one["type"] != "extra_forbidden")
     where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
@@ -234,7 +234,7 @@ def sentence_of(errors: Sequence[Any]) -> str:
     if first["type"] == "json_invalid":
         return f"the body is not readable JSON ({first['ctx']['error']} at character {first['loc'][-1]})"
     if first["type"] == "extra_forbidden":
-        return f"unknown key '{key}'; known keys: {', '.join(_known_keys(where))}"
+        return f"unknown key '{key}'; known keys: {', '.join(_known_keys(where, batch))}"
     if isinstance(first["input"], bytes):
         return "send the body as JSON, with the header Content-Type: application/json"
     if first["type"] == "missing":
@@ -246,7 +246,7 @@ def sentence_of(errors: Sequence[Any]) -> str:
     return f"'{key or 'body'}' is {value}: {message[0].lower()}{message[1:]}"
 
 
-def _known_keys(where: Sequence[str]) -> list[str]:
+def _known_keys(where: Sequence[str], batch: bool) -> list[str]:
     if "rules" in where[:-1]:
         return list(Rule.model_fields)
-    return list((BatchBody if len(where) == 1 and where[0] != "requests" else RecommendBody).model_fields)
+    return list((BatchBody if batch and len(where) == 1 else RecommendBody).model_fields)

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from milrec.errors import UnknownIdError
+from milrec.finding import Texts
 from milrec.interactions import Interactions, numbers_of
 from milrec.tail import TailInterval, popularity_order, tail_intervals
 
@@ -67,12 +70,40 @@ class Catalogue:
         return _numbers(self._item_numbers, self._items["id"], ids, "item")
 
     def user_numbers(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
-        return _numbers(self._user_numbers, self._users, ids, "user")
+        try:
+            return _numbers(self._user_numbers, self._users, ids, "user")
+        except UnknownIdError as error:
+            raise UnknownIdError(f"{error}; for a user the model has not met, give adopted items") from None
 
     def items_among(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
         """Numbers of items, those outside of the catalogue passed over."""
         found = (self._item_numbers.get(str(one)) for one in several(ids))
         return np.array([number for number in found if number is not None], dtype=np.int32)
+
+    @cached_property
+    def _texts(self) -> Texts:
+        """What an item is searched by: its title, or its id where it has none."""
+        return Texts([title or str(one) for title, one in zip(self.titles, self.item_ids, strict=True)])
+
+    def find_items(self, text: str, n: int) -> npt.NDArray[np.int64]:
+        """The n best finds: the item with this id, then titles that begin with the text, then more popular ones."""
+        found, begins = self._texts.matching(text)
+        order = np.lexsort((-self.popularity[found], ~begins))
+        finds = found[order][:n]
+        exact = self._item_numbers.get(text.strip())
+        return finds if exact is None else np.concatenate([[exact], finds[finds != exact]])[:n]
+
+    def find_users(self, text: str, n: int) -> list[Any]:
+        """The first n users whose id begins with the text, the one with this very id before all."""
+        begins = pc.starts_with(self._user_texts, text)
+        numbers = pc.indices_nonzero(begins).to_numpy()[: n + 1]
+        exact = self._user_numbers.get(text)
+        finds = numbers if exact is None else [exact, *(number for number in numbers if number != exact)]
+        return [self._users[int(number)].as_py() for number in finds[:n]]
+
+    @cached_property
+    def _user_texts(self) -> pa.Array:
+        return self._users.cast(pa.large_string()).combine_chunks()
 
 
 def several(ids: Any) -> list[Any]:

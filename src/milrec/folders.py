@@ -1,8 +1,8 @@
 """Files and folders that appear whole or not at all, and that are checked before they are used.
 
 Everything milrec keeps (data, splits, models, runs) is a folder with a `milrec.json` that names its kind, its format
-version, its facts, and the size and SHA-256 of every file beside it. A folder is written under a temporary name and
-then renamed; nothing in it is ever unpickled.
+version, its facts, the size and SHA-256 of every file beside it, and a SHA-256 of all that it says itself. A folder is
+written under a temporary name and then renamed; nothing in it is ever unpickled.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from milrec.errors import FolderError
 
 MANIFEST = "milrec.json"
 FORMAT_VERSION = 1
+_KEYS = {"format", "kind", "version", "facts", "files"}
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ def open_folder(path: Path, kind: str) -> Manifest:
         raise FolderError(f"'{path}' is not a milrec {kind} folder: it has no file '{MANIFEST}'")
     found = read_json(path / MANIFEST)
     _check_header(path, kind, found)
+    _check_manifest(path, found)
     facts, files = found.get("facts"), found.get("files")
     if not isinstance(facts, dict) or not isinstance(files, dict):
         raise FolderError(f"'{path / MANIFEST}' is damaged: 'facts' or 'files' is missing")
@@ -169,6 +171,13 @@ def _check_header(path: Path, kind: str, found: Any) -> None:
         )
 
 
+def _check_manifest(path: Path, found: dict[str, Any]) -> None:
+    """Hold a manifest against its own hash; the first folders have none, and nothing else that is not known."""
+    said = {name: value for name, value in found.items() if name != "sha256"}
+    if not set(said) <= _KEYS or ("sha256" in found and found["sha256"] != _hash_of(said)):
+        raise FolderError(f"'{path / MANIFEST}' is damaged: it is not the one that was saved (its hash differs)")
+
+
 def _check_file(path: Path, name: str, expected: Any) -> None:
     if Path(name).name != name or not isinstance(expected, dict) or set(expected) != {"bytes", "sha256"}:
         raise FolderError(f"'{path / MANIFEST}' is damaged: its entry for file {name!r} is not understood")
@@ -193,7 +202,7 @@ def _write_manifest(draft: Draft, kind: str) -> None:
         "facts": draft.facts,
         "files": files,
     }
-    write_json(draft.path / MANIFEST, manifest)
+    write_json(draft.path / MANIFEST, {**manifest, "sha256": _hash_of(manifest)})
 
 
 def _put_in_place(draft: Path, path: Path) -> None:
@@ -215,6 +224,12 @@ def _umask() -> int:
 def _flush_to_disk(file: Path) -> None:
     with file.open("rb") as handle:
         os.fsync(handle.fileno())
+
+
+def _hash_of(manifest: dict[str, Any]) -> str:
+    """One hash for what a manifest says, however it is laid out; taken over plain JSON, as it is read back."""
+    plain = json.loads(json.dumps(manifest))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(file: Path) -> str:

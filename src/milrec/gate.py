@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import Field
+from starlette.exceptions import HTTPException
 
 from milrec.config import Settings
 from milrec.keys import Keys
@@ -53,13 +54,11 @@ class Limits(Settings):
     timeout: float = Field(30, gt=0, description="seconds until a request is given up")
 
 
-class Refused(Exception):
+class Refused(HTTPException):
     """A request that is not let in: a status and a sentence."""
 
     def __init__(self, status: int, sentence: str, **headers: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence = status, sentence
-        self.headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        super().__init__(status, sentence, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 @dataclass
@@ -99,10 +98,8 @@ class Gate:
         except TimeoutError:
             sentence = f"there was no answer within {self._limits.timeout:g} seconds; ask for less or try again"
             await _refuse(outward, sent, Refused(503, sentence, retry_after="1"))
-        except Exception:
+        except Exception:  # answered in the app already; said here, once
             log.exception("failed", extra={"facts": {"id": request_id.decode()}})
-            sentence = f"the server failed to answer; its log says why (request {request_id.decode()})"
-            await _refuse(outward, sent, Refused(500, sentence))
         finally:
             self._running -= 1
             self._measured.running.dec()
@@ -192,9 +189,10 @@ async def _refuse(send: Send, sent: _Sent, refused: Refused) -> None:
     """Say what is wrong, unless an answer is half out already."""
     if sent.status is not None:
         return
-    body = json.dumps({"error": refused.sentence}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *refused.headers]
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    body = json.dumps({"error": refused.detail}).encode()
+    more = [(name.encode(), value.encode()) for name, value in (refused.headers or {}).items()]
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    await send({"type": "http.response.start", "status": refused.status_code, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -9,27 +9,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from scipy.sparse import csr_array
 
-from milrec.answering import answer
+from milrec.answering import answer_of, lists_asked
 from milrec.artifacts import Fitted
-from milrec.asking import Answer, Asked, Query, ask, list_length
+from milrec.asking import Answer, Asked, Query, Rules, Wanted, ask, known_user, list_length, wanted
 from milrec.baselines import check_memory, fit_baseline
-from milrec.catalogue import TAIL_NAMES, Catalogue, several
-from milrec.errors import DataError, SettingsError, UnknownIdError
+from milrec.catalogue import Catalogue, several
+from milrec.errors import DataError, SettingsError
 from milrec.evaluation import Evaluation, evaluate, validation_measure
-from milrec.interactions import Interactions, numbers_of, pairs_matrix, renumbered
+from milrec.interactions import Interactions, renumbered
+from milrec.list_tables import item_columns, list_batch, list_schema
 from milrec.models import Factors, ItemToItem, Popularity, build_model
 from milrec.presets import FitSettings, settings_for
 from milrec.sampling import n_missing_drawn
-from milrec.scoring import dial_shift, lists_for, top_items
-from milrec.splitting import Audience, Part, Split
+from milrec.scoring import top_items
+from milrec.splitting import Part, Split
 from milrec.training import Report
 from milrec.training import fit as fit_factors
+
+_USERS_AT_ONCE = 2048
 
 
 def fit(
@@ -158,17 +159,18 @@ class Recommender:
         allow: Iterable[Any] | None = None,
         exclude: Iterable[Any] | None = None,
         dial: float = 0.0,
+        rules: Rules = (),
+        reasons: int = 0,
     ) -> pa.Table:
         """Lists for known users, best first: user, rank, item, title (where known), score, popularity, tail.
 
         Items are ranked by logit - dial × ln(popularity): a dial above 0 lists rarer items, below 0 more popular ones.
+        Rules, as `long >= 30%`, add a column `unmet` that says which of them could not be met; `reasons` adds one with
+        so many of the adopted items that speak for an item, each with its part of the logit.
         """
-        try:
-            rows = numbers_of(self.fitted.train.users["id"], several(users), "user")
-        except UnknownIdError as error:
-            raise UnknownIdError(f"{error}; for a user the model has not met, give adopted items") from None
-        batches = list(self._listed(rows, n, self._allowed(allow, exclude), dial))
-        return pa.Table.from_batches(batches, schema=self._schema())
+        rows = self.catalogue.user_numbers(several(users)).tolist()
+        wish = wanted(self.catalogue, Query(None, None, (), n, allow, exclude, dial, rules, reasons))
+        return pa.Table.from_batches(self._known(rows, wish), list_schema(self.fitted.train, wish, users=True))
 
     def recommend_all(
         self,
@@ -176,9 +178,12 @@ class Recommender:
         allow: Iterable[Any] | None = None,
         exclude: Iterable[Any] | None = None,
         dial: float = 0.0,
+        rules: Rules = (),
+        reasons: int = 0,
     ) -> Iterator[pa.RecordBatch]:
         """Lists for every known user, a batch of users at a time."""
-        yield from self._listed(np.arange(self.fitted.train.n_users), n, self._allowed(allow, exclude), dial)
+        wish = wanted(self.catalogue, Query(None, None, (), n, allow, exclude, dial, rules, reasons))
+        yield from self._known(range(self.fitted.train.n_users), wish)
 
     def recommend_new(
         self,
@@ -188,16 +193,13 @@ class Recommender:
         allow: Iterable[Any] | None = None,
         exclude: Iterable[Any] | None = None,
         dial: float = 0.0,
+        rules: Rules = (),
+        reasons: int = 0,
     ) -> pa.Table:
         """A list for a user the model has not met, from adopted (and rejected) items alone; nothing is refitted."""
-        items = self.fitted.train.items["id"]
-        own, refused = numbers_of(items, several(adopted), "item"), numbers_of(items, several(rejected), "item")
-        if both := set(own.tolist()) & set(refused.tolist()):
-            raise DataError(f"item '{items[min(both)].as_py()}' is both adopted and rejected")
-        known, no = self._row(own), self._row(refused)
-        audience = Audience(adopted=known, rejected=no, removed=known, rows=None)
-        batches = list(self._lists(audience, None, n, self._allowed(allow, exclude), dial))
-        return pa.Table.from_batches(batches, schema=self._schema(users=False))
+        asked = self.ask(Query(None, adopted, rejected, n, allow, exclude, dial, rules, reasons))
+        schema = list_schema(self.fitted.train, asked.wanted, users=False)
+        return pa.Table.from_batches([self._batch([asked], schema)], schema)
 
     def ask(self, query: Query) -> Asked:
         """A query, checked and with its ids looked up; what is wrong with it is an error that says so."""
@@ -205,17 +207,39 @@ class Recommender:
 
     def answer(self, asked: Sequence[Asked]) -> list[Answer]:
         """The lists that were asked for; all are scored together, and none depends on the others."""
-        return answer(self.fitted, self.catalogue, self._n_drawn, asked)
+        lists = lists_asked(self.fitted, self.catalogue, self._n_drawn, asked)
+        return [answer_of(self.catalogue, one, listed) for one, listed in zip(asked, lists, strict=True)]
+
+    def find_items(self, text: str, n: int = 20) -> pa.Table:
+        """Items by title, or by id: item, title, popularity, tail.
+
+        All words are looked for, each as the beginning of a word, whatever their case and accents. The item with this
+        very id comes first, then titles that begin with the text; among these, more popular ones.
+        """
+        items = self.catalogue.find_items(text, list_length(n))
+        return pa.table(item_columns(self.fitted.train, self.catalogue, items))
+
+    def find_users(self, text: str, n: int = 20) -> list[Any]:
+        """Users whose id begins with a text."""
+        return self.catalogue.find_users(text, list_length(n))
+
+    def user_items(self, user: Any) -> pa.Table:
+        """What the model knows of a user: entry (adopted or rejected), item, title, popularity, tail."""
+        asked = self.ask(Query(user))
+        items = np.concatenate([asked.adopted, asked.rejected]).astype(np.int64)
+        entries = ["adopted"] * len(asked.adopted) + ["rejected"] * len(asked.rejected)
+        columns = item_columns(self.fitted.train, self.catalogue, items)
+        return pa.table({"entry": pa.array(entries, type=pa.string()), **columns})
 
     def similar_items(self, item: Any, n: int = 20) -> pa.Table:
-        """The items whose factors point in the most similar direction: item, title, cosine.
+        """The items whose factors point in the most similar direction: rank, item, title, popularity, tail, cosine.
 
-        For EASE and SLIM, those to which the item gives the largest weights above 0: item, title, weight.
+        For EASE and SLIM, those to which the item gives the largest weights above 0, with a column `weight`.
         """
         model = self.fitted.model
         if isinstance(model, Popularity):
             raise SettingsError("a popularity model has no item factors to compare")
-        number = int(numbers_of(self.fitted.train.items["id"], [item], "item")[0])
+        number = int(self.catalogue.item_numbers([item])[0])
         if isinstance(model, ItemToItem):
             name, likeness = "weight", model.item_weight[number].numpy().copy()  # (n_items,)
             likeness[likeness <= 0] = -np.inf
@@ -225,78 +249,24 @@ class Recommender:
         likeness[number] = -np.inf
         items = top_items(likeness[None, :], list_length(n))[0]
         items = items[items >= 0]
-        columns = {"rank": pa.array(np.arange(1, len(items) + 1, dtype=np.int32)), **self._described(items)}
+        columns = {"rank": pa.array(np.arange(1, len(items) + 1, dtype=np.int32))}
+        columns |= item_columns(self.fitted.train, self.catalogue, items)
         return pa.table({**columns, name: pa.array(likeness[items])})
 
     def outside_catalogue(self, ids: Iterable[Any]) -> int:
         """How many of these item ids the model does not know."""
-        wanted = pa.array([str(one) for one in several(ids)], type=pa.large_string())
-        known = self.fitted.train.items["id"].cast(pa.large_string()).combine_chunks()
-        return int(pc.index_in(wanted, value_set=known).null_count)
+        given = several(ids)
+        return len(given) - len(self.catalogue.items_among(given))
 
-    def _allowed(self, allow: Iterable[Any] | None, exclude: Iterable[Any] | None) -> npt.NDArray[np.bool_] | None:
-        """A mask over the catalogue; ids outside of it can never be listed and are passed over."""
-        if allow is None and exclude is None:
-            return None
-        known = self.fitted.train.items["id"].cast(pa.large_string())
-        mask = np.ones(len(known), dtype=bool)
-        for ids, sign in ((allow, True), (exclude, False)):
-            if ids is not None:
-                wanted = pa.array([str(one) for one in several(ids)], type=pa.large_string())
-                mask &= pc.is_in(known, value_set=wanted).to_numpy() == sign
-        return mask
+    def _known(self, rows: Sequence[int], wish: Wanted) -> Iterator[pa.RecordBatch]:
+        schema = list_schema(self.fitted.train, wish, users=True)
+        for first in range(0, len(rows), _USERS_AT_ONCE):
+            asked = [known_user(self.fitted, row, wish) for row in rows[first : first + _USERS_AT_ONCE]]
+            yield self._batch(asked, schema)
 
-    def _listed(
-        self, rows: npt.NDArray[np.int64], n: int, allowed: npt.NDArray[np.bool_] | None, dial: float
-    ) -> Iterator[pa.RecordBatch]:
-        train = self.fitted.train
-        everyone = Audience(train.adopted, train.rejected, self.fitted.removed, np.arange(train.n_users))
-        yield from self._lists(everyone.part(rows), rows, n, allowed, dial)
-
-    def _lists(
-        self,
-        audience: Audience,
-        rows: npt.NDArray[np.int64] | None,
-        n: int,
-        allowed: npt.NDArray[np.bool_] | None,
-        dial: float,
-    ) -> Iterator[pa.RecordBatch]:
-        length, shift = list_length(n), dial_shift(dial, self.catalogue.popularity)
-        parts = (self.fitted.model, self.fitted.settings, audience, self._n_drawn, length, allowed)
-        for lists in lists_for(*parts, shift=shift):
-            users, places = np.nonzero(lists.items >= 0)
-            items = lists.items[users, places]
-            columns: dict[str, Any] = {}
-            if rows is not None:
-                columns["user"] = (
-                    self.fitted.train.users["id"].take(pa.array(rows[lists.users][users])).combine_chunks()
-                )
-            columns["rank"] = pa.array((places + 1).astype(np.int32))
-            columns |= self._described(items)
-            columns["score"] = pa.array(lists.scores[users, places])
-            columns["popularity"] = pa.array(self.catalogue.popularity[items].astype(np.int32))
-            columns["tail"] = pa.array(TAIL_NAMES).take(pa.array(self.catalogue.intervals[items]))
-            yield pa.RecordBatch.from_pydict(columns, schema=self._schema(users=rows is not None))
-
-    def _described(self, items: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
-        table = self.fitted.train.items.take(pa.array(items))
-        described = {"item": table["id"].combine_chunks()}
-        if "title" in table.column_names:
-            described["title"] = table["title"].combine_chunks()
-        return described
-
-    def _schema(self, users: bool = True) -> pa.Schema:
-        train = self.fitted.train
-        fields = [("user", train.users["id"].type)] if users else []
-        fields += [("rank", pa.int32()), ("item", train.items["id"].type)]
-        if "title" in train.items.column_names:
-            fields.append(("title", train.items["title"].type))
-        return pa.schema([*fields, ("score", pa.float32()), ("popularity", pa.int32()), ("tail", pa.string())])
-
-    def _row(self, items: npt.NDArray[np.int64]) -> Any:
-        distinct = np.unique(items)
-        users = np.zeros(len(distinct), dtype=np.int64)
-        return pairs_matrix(users, distinct, np.ones(len(distinct)), (1, self.fitted.train.n_items))
+    def _batch(self, asked: Sequence[Asked], schema: pa.Schema) -> pa.RecordBatch:
+        lists = lists_asked(self.fitted, self.catalogue, self._n_drawn, asked)
+        return list_batch(self.fitted.train, self.catalogue, asked, lists, schema)
 
 
 def _path(path: str | Path | None) -> Path | None:

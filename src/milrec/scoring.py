@@ -114,7 +114,7 @@ def logits_of(
     elif isinstance(model, ItemToItem):
         _sum_item_rows(model, audience, block, out)
     else:
-        latent = _latents(model, settings, audience, block, n_drawn)  # (ROWS, width)
+        latent = latents_of(model, settings, audience, block, n_drawn)  # (ROWS, width)
         weight = model.decoder_weight.detach()
         for start in range(0, len(weight), _COLUMNS):
             part = weight[start : start + _COLUMNS]
@@ -171,7 +171,7 @@ def _sum_item_rows(model: ItemToItem, audience: Audience, block: slice, out: Ten
     weighted_rows(0, adopted.n_rows, weight, adopted.indptr, adopted.items, ones, out.numpy())
 
 
-def _latents(
+def latents_of(
     model: Factors | WeightedFactorization,
     settings: FitSettings,
     audience: Audience,

@@ -117,6 +117,7 @@ def create_app(server: Server) -> App:
         yield
         await asyncio.to_thread(server.service.stop)
 
+    server.measured.watch(lambda: server.service.models)
     app = FastAPI(
         title="milrec",
         version=version("milrec"),
@@ -264,7 +265,7 @@ def _mistakes(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def not_understood(request: Request, error: RequestValidationError) -> Response:
-        return _json({"error": sentence_of(error.errors())}, 422)
+        return _json({"error": sentence_of(error.errors(), request.url.path.endswith("/batch"))}, 422)
 
     @app.exception_handler(HTTPException)
     async def not_found(request: Request, error: HTTPException) -> Response:
@@ -274,6 +275,10 @@ def _mistakes(app: FastAPI) -> None:
             400: "the body is not readable JSON",
         }
         return _json({"error": sentences.get(error.status_code, str(error.detail))}, error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return _json({"error": "the server failed to answer; its log says why, under the request's X-Request-ID"}, 500)
 
 
 def _or_error(answer: Any) -> dict[str, Any]:

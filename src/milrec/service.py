@@ -90,14 +90,10 @@ class Served:
         }
 
     def find_items(self, text: str, n: int) -> list[dict[str, Any]]:
-        catalogue, words = self.recommender.catalogue, text.lower().split()
-        order = np.argsort(catalogue.places).tolist()
-        titled = ((number, (catalogue.titles[number] or str(catalogue.item_ids[number])).lower()) for number in order)
-        found = [number for number, title in titled if all(word in title for word in words)]
-        return [self.item(catalogue.item_ids[number]) for number in found[:n]]
+        return [self.item(one) for one in self.recommender.find_items(text, n)["item"].to_pylist()]
 
     def find_users(self, text: str, n: int) -> list[str]:
-        return [str(one) for one in self.recommender.user_ids if str(one).startswith(text)][:n]
+        return [str(one) for one in self.recommender.find_users(text, n)]
 
     def similar(self, item: str, n: int) -> dict[str, Any]:
         """The items most like an item, and by which measure."""
@@ -109,12 +105,10 @@ class Served:
 
     def user(self, user: str) -> dict[str, Any]:
         """What a known user adopted and rejected."""
-        catalogue, train = self.recommender.catalogue, self.recommender.fitted.train
-        row = int(catalogue.user_numbers([user])[0])
-        parts = {}
-        for name, pairs in (("adopted", train.adopted), ("rejected", train.rejected)):
-            numbers = pairs.indices[pairs.indptr[row] : pairs.indptr[row + 1]]
-            parts[name] = [self.item(catalogue.item_ids[number]) for number in numbers]
+        table = self.recommender.user_items(user)
+        parts: dict[str, list[dict[str, Any]]] = {"adopted": [], "rejected": []}
+        for entry, item in zip(table["entry"].to_pylist(), table["item"].to_pylist(), strict=True):
+            parts[entry].append(self.item(item))
         return {"user": user, **parts}
 
     def facts(self) -> dict[str, Any]:
