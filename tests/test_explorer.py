@@ -327,8 +327,8 @@ def test_rules_that_cannot_be_kept_are_said(opened):
 @pytest.mark.parametrize(
     ("given", "sentence", "lists"),
     [
-        ("user=nobody", "unknown user 'nobody'", 0),
-        ("liked=nothing", "unknown item 'nothing'", 0),
+        ("user=nobody", "Unknown user 'nobody'", 0),
+        ("liked=nothing", "Unknown item 'nothing'", 0),
         (
             "liked=i001&model=mil&model=other",
             "This server has no model 'other'; it has: ce-point, multinomial, mil.",
@@ -353,7 +353,7 @@ def test_an_unknown_user_can_be_typed_and_is_answered_with_a_sentence(opened):
     page = opened("#whom=user")
     page.locator("#user").fill("nobody")
     page.locator("#user").press("Enter")
-    expect(page.locator("#lists .box")).to_contain_text("unknown user 'nobody'")
+    expect(page.locator("#lists .box")).to_contain_text("Unknown user 'nobody'")
 
 
 def test_a_length_out_of_range_is_said_and_the_list_stays(opened):
@@ -556,7 +556,7 @@ def test_items_slide_to_their_places_unless_less_motion_is_wished(opened, wish, 
     page = opened("#liked=i001", reduced_motion=wish)
     settled(page)
     page.evaluate("Element.prototype.animate = function () { window.moved = true; }; 0")
-    page.locator("#dial-number").fill("0.3")
+    page.locator("#dial-number").fill("-0.1")
     settled(page)
     assert page.evaluate("window.moved === true") is moving
 

@@ -108,13 +108,12 @@ def simulate(
     force: Force = False,
 ) -> None:
     """Make a catalogue with titles, genres, a heavy popularity tail and known true preferences."""
+    from milrec import simulation
     from milrec.folders import refuse_if_in_the_way
     from milrec.show import facts_table
-    from milrec.simulation import Simulation
-    from milrec.simulation import simulate as simulated
 
     refuse_if_in_the_way(out, "data", force)
-    data = simulated(Simulation(n_users=users, n_items=items), seed)
+    data = simulation.simulate(simulation.Simulation(n_users=users, n_items=items), seed)
     data.save(out, {"source": f"simulation, seed {seed}"}, replace=force)
     facts_table(f"Simulated → {out}", data.facts())
 

@@ -8,6 +8,9 @@ export class NoAnswer extends Error {}
 export const keepKey = (key) => sessionStorage.setItem(KEY, key);
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
+// The server's sentences begin small, as they stand in a log too.
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 async function ask(path, options = {}) {
   const headers = { Accept: "application/json", ...options.headers };
   if (hasKey()) headers.Authorization = `Bearer ${sessionStorage.getItem(KEY)}`;
@@ -25,9 +28,9 @@ async function ask(path, options = {}) {
     if (error.name === "AbortError") throw error;
   }
   if (answer.ok && body !== null) return body;
-  const sentence = body?.error ?? `The server answered with ${answer.status} and no reason.`;
-  if (answer.status === 401 || answer.status === 403) throw new KeyNeeded(sentence);
-  throw new Error(sentence);
+  const said = sentence(body?.error ?? `The server answered with ${answer.status} and no reason.`);
+  if (answer.status === 401 || answer.status === 403) throw new KeyNeeded(said);
+  throw new Error(said);
 }
 
 const of = (model, rest) => `v1/models/${encodeURIComponent(model)}/${rest}`;
@@ -44,5 +47,6 @@ export const oneUser = (model, user, signal) => ask(of(model, `users/${encodeURI
 export async function recommend(requests, signal) {
   const body = JSON.stringify({ requests });
   const headers = { "Content-Type": "application/json" };
-  return (await ask("v1/recommend/batch", { method: "POST", body, headers, signal })).answers;
+  const { answers } = await ask("v1/recommend/batch", { method: "POST", body, headers, signal });
+  return answers.map((answer) => (answer.error ? { error: sentence(answer.error) } : answer));
 }

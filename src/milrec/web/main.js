@@ -146,7 +146,8 @@ async function showUser(signal) {
       make("ul", { class: "had" }, rows.map((item) => make("li", {}, make("span", { class: `dot ${item.tail}` }), nameOf(item)))));
     place.replaceChildren(name, ...[part("Adopted", adopted), part("Rejected", rejected)].filter(Boolean));
   } catch (error) {
-    if (error.name !== "AbortError") place.replaceChildren(make("p", { class: "bad-text" }, error.message));
+    if (error.name === "AbortError") throw error;
+    place.replaceChildren(name); // what is wrong stands where the lists would be
   }
 }
 
@@ -240,13 +241,13 @@ async function learnCurve() {
 }
 
 function showLists(answers) {
-  byId("results").classList.remove("empty");
   const entries = chosen().map((model, place) => {
     const without = state.dial === 0 ? null : answers[state.models.length + place];
     return { model, place, colour: model.colour, answer: answers[place], without: without?.error ? null : without };
   });
   const errors = new Set(entries.map((entry) => entry.answer.error));
   shown = entries.filter((entry) => !entry.answer.error);
+  byId("results").classList.toggle("empty", !shown.length);
   if (errors.size === 1 && !shown.length) { // the same mistake everywhere is said once
     showColumns(byId("lists"), [make("p", { class: "box bad", role: "alert" }, [...errors][0])]);
   } else {
