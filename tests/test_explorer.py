@@ -19,6 +19,7 @@ from milrec.serve_demo import demo_models
 from milrec.simulation import Simulation, simulate
 
 HOSTILE = '<img src="x" onerror="document.title = 1"><b>Bold</b> & "quoted"'
+expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
 NAMES = ["ce-point", "multinomial", "mil"]
 LOSSES = ["pointwise", "multinomial", "mil"]
 
@@ -533,7 +534,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, 1010, 1280])
 def test_it_fits_the_screen_and_can_be_read(opened, width, scheme):
     for given in ("", "#liked=i001&disliked=i002&dial=0.2&rule=short+%3E%3D+90%25", "#user=nobody"):
         page = opened(given, viewport={"width": width, "height": 844}, color_scheme=scheme)
@@ -544,9 +545,14 @@ def test_it_fits_the_screen_and_can_be_read(opened, width, scheme):
     assert dark == (scheme == "dark")
 
 
-def test_the_dial_stays_in_sight_on_a_phone(opened):
+def test_the_dial_and_the_list_looked_at_stay_in_sight_on_a_phone(opened):
     page = opened("#liked=i001", viewport={"width": 390, "height": 844})
     settled(page)
+    page.locator('[data-model="mil"]').scroll_into_view_if_needed()
+    page.locator("#dial").press("ArrowRight")
+    settled(page)
+    expect(page.locator('[data-model="mil"] h2')).to_be_in_viewport()
+    assert page.locator("#lists").get_attribute("tabindex") == "0"  # it scrolls sideways, by keyboard too
     page.locator("#lists .item").nth(10).scroll_into_view_if_needed()
     expect(page.locator("#dial")).to_be_in_viewport()
 

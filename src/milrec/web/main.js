@@ -147,7 +147,7 @@ async function showUser(signal) {
     place.replaceChildren(name, ...[part("Adopted", adopted), part("Rejected", rejected)].filter(Boolean));
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    place.replaceChildren(name); // what is wrong stands where the lists would be
+    place.replaceChildren(); // what is wrong stands where the lists would be
   }
 }
 
