@@ -248,15 +248,17 @@ class Scorer:
             answers = recommender.answer(asked)
         except Exception:  # one of them harms none of the others
             for job, one in zip(able, asked, strict=True):
-                _settle(job, partial(_alone, recommender, one))
+                _settle(job, partial(_alone, served, one))
             return
         for job, answer in zip(able, answers, strict=True):
             served.window.add(answer)
             job.future.set_result(answer)
 
 
-def _alone(recommender: Recommender, asked: Asked) -> Answer:
-    return recommender.answer([asked])[0]
+def _alone(served: Served, asked: Asked) -> Answer:
+    (answer,) = served.recommender.answer([asked])
+    served.window.add(answer)
+    return answer
 
 
 def _settle(job: _Job, work: Callable[[], Any]) -> None:
