@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors import safe_open
 
+from milrec import load
+
 
 def milrec(*arguments, cwd=None, **options):
     command = [sys.executable, "-m", "milrec", *map(str, arguments)]
@@ -37,7 +39,7 @@ def refuses(*arguments, cwd=None, code=1):
 
 COMMANDS = (
     "demo", "download", "simulate", "prepare", "split", "fit", "evaluate",
-    "recommend", "similar", "experiment", "report", "models", "show",
+    "recommend", "similar", "items", "experiment", "report", "models", "show",
 )  # fmt: skip
 QUICK = ("--set", "n_factors=8", "--set", "epochs=3")
 
@@ -143,6 +145,33 @@ def test_excluded_items_are_not_listed(work):
     assert first not in [line.split("\t")[1] for line in again.splitlines()]
 
 
+def test_rules_and_reasons_are_told_on_the_screen_and_in_a_file(work):
+    """The lists are those of the library; a rule that cannot be met is a note here and a column there."""
+    asked = ["recommend", "model", "--adopted", "i001,i002", "-n", 5, "--rule", "long >= 60%", "--rule", "short >= 60%"]
+    done = succeeds(*asked, "--reasons", 2, cwd=work)
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert lines[0] == ["rank", "item", "title", "score", "popularity", "tail", "reasons"]
+    assert [line[5] for line in lines[1:]].count("long") == 3
+    sentence = "at least 60 % of the list from the short tail: 2 of 3, the rules before it leave no room"
+    assert done.stderr == f"note: {sentence}\n"
+    table = load(work / "model").recommend_new(["i001", "i002"], n=5, rules=["long >= 60%", "short >= 60%"], reasons=2)
+    assert [line[1] for line in lines[1:]] == table["item"].to_pylist()
+    assert [line[6] for line in lines[1:]] == table["reasons"].to_pylist()
+    assert set(table["unmet"].to_pylist()) == {sentence}
+    rules = ["--rule", "long >= 3 in 4", "--rule", "short >= 2 in 4"]
+    done = succeeds("recommend", "model", "--all", "-n", 6, *rules, "--out", "ruled.parquet", cwd=work)
+    rows = pq.read_table(work / "ruled.parquet").to_pylist()
+    assert all(row["unmet"].endswith("1 of 2, the rules before it leave no room") for row in rows)
+    assert sum(row["tail"] == "long" for row in rows if row["rank"] <= 4) == 3 * len({row["user"] for row in rows})
+    assert "lists do not meet every rule; see the column unmet" in done.stderr
+
+
+def test_items_are_found_by_title(work):
+    found = load(work / "model").find_items("the", 3)
+    lines = succeeds("items", "model", "--search", "the", "-n", 3, cwd=work).stdout.splitlines()
+    assert [line.split("\t")[0] for line in lines[1:]] == found["item"].to_pylist()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -181,6 +210,8 @@ def test_excluded_items_are_not_listed(work):
         (["recommend", "model", "--all", "--out", "lists.xlsx"], "known endings: .parquet, .csv, .tsv, .jsonl"),
         (["recommend", "model", "--all", "--out", "nowhere/lists.csv"], "folder 'nowhere' does not exist"),
         (["recommend", "model", "--user", "u001", "--allow", "nowhere.txt"], "there is no file 'nowhere.txt'"),
+        (["recommend", "model", "--user", "u001", "--rule", "long"], "'long' is not a rule; write it as 'long >= 30%'"),
+        (["items", "nowhere", "--search", "x"], "there is no model folder 'nowhere'"),
         (["similar", "model", "nothing"], "unknown item 'nothing'"),
         (["experiment", "nowhere.toml", "--out", "run"], "there is no file 'nowhere.toml'"),
         (["report", "nowhere"], "there is no run 'nowhere'"),

@@ -55,6 +55,11 @@ def test_the_python_of_the_readme_runs(plays):
     run_python(code, plays)
 
 
+def test_the_python_of_the_page_on_lists_runs(tmp_path):
+    (code,) = [code for language, code in blocks(ROOT / "docs" / "lists.md") if language == "python"]
+    run_python(code, tmp_path)
+
+
 def test_the_commands_of_the_readme_run(plays):
     for language, code in blocks(ROOT / "README.md"):
         if language == "console":

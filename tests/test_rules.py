@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milrec.errors import SettingsError
@@ -138,6 +138,7 @@ def off_by(rule, tails) -> int:
     return max(0, amount - found) if rule.at_most is None else max(0, found - amount)
 
 
+@settings(deadline=None)
 @given(
     wanted=st.lists(rules(), max_size=4),
     n=st.integers(1, 6),

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from milrec.asking import Query
     from milrec.datasets import read
     from milrec.errors import MilrecError
     from milrec.evaluation import Evaluation
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from milrec.losses import MissingInformationLoss
     from milrec.presets import settings_for
     from milrec.recommender import Recommender, fit, refit
+    from milrec.rules import Rule
     from milrec.simulation import Simulation, simulate
     from milrec.splitting import Split, split_given, split_interactions, split_users
 
@@ -19,7 +21,9 @@ __all__ = [
     "Interactions",
     "MilrecError",
     "MissingInformationLoss",
+    "Query",
     "Recommender",
+    "Rule",
     "Simulation",
     "Split",
     "fit",
@@ -38,7 +42,9 @@ _HOME = {
     "Interactions": "interactions",
     "MilrecError": "errors",
     "MissingInformationLoss": "losses",
+    "Query": "asking",
     "Recommender": "recommender",
+    "Rule": "rules",
     "Simulation": "simulation",
     "Split": "splitting",
     "fit": "recommender",

@@ -64,7 +64,7 @@ def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
             score,
             adopters,
             TAIL_NAMES[tail],
-            tuple(Reason(ids[adopted[i]], titles[adopted[i]], weight) for i, weight in why),
+            tuple(Reason(ids[adopted[i]], titles[adopted[i]], weight) for i, weight in why) if why else (),
         )
         for place, (item, score, adopters, tail, why) in enumerate(columns, start=1)
     )

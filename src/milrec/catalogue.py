@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from milrec.errors import UnknownIdError
-from milrec.finding import Texts
+from milrec.finding import Texts, whole
 from milrec.interactions import Interactions, numbers_of
 from milrec.tail import TailInterval, popularity_order, tail_intervals
 
@@ -95,7 +95,7 @@ class Catalogue:
 
     def find_users(self, text: str, n: int) -> list[Any]:
         """The first n users whose id begins with the text, the one with this very id before all."""
-        begins = pc.starts_with(self._user_texts, text)
+        begins = pc.starts_with(self._user_texts, whole(text))
         numbers = pc.indices_nonzero(begins).to_numpy()[: n + 1]
         exact = self._user_numbers.get(text)
         finds = numbers if exact is None else [exact, *(number for number in numbers if number != exact)]

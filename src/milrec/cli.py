@@ -5,7 +5,6 @@ Heavy modules are imported inside the commands, so that `--help` and mistakes ar
 
 from __future__ import annotations
 
-import csv
 import errno
 import sys
 from enum import StrEnum
@@ -16,6 +15,7 @@ import typer
 
 from milrec import serve_demo, serving
 from milrec.errors import FolderError, MilrecError, SettingsError
+from milrec.list_commands import Dial, items, recommend, similar
 
 app = typer.Typer(
     name="milrec",
@@ -49,9 +49,6 @@ class PartName(StrEnum):
     test = "test"
 
 
-Dial = Annotated[
-    float, typer.Option(help="Rank by score - DIAL × ln(popularity): above 0 lists rarer items, below 0 popular ones.")
-]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
 
 
@@ -273,100 +270,8 @@ def evaluate(
     evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
 
 
-@app.command()
-def recommend(
-    model: Annotated[Path, typer.Argument(help="Model folder.")],
-    more_users: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Further users after --user.")
-    ] = None,
-    user: Annotated[list[str] | None, typer.Option(help="A known user; may be repeated.")] = None,
-    adopted: Annotated[
-        str | None, typer.Option(help="Items of a new user: ID,ID,… (quote an id that has a comma).")
-    ] = None,
-    rejected: Annotated[str | None, typer.Option(help="Items that the new user rejects: ID,ID,…")] = None,
-    all: Annotated[bool, typer.Option("--all", help="Every known user; needs --out.")] = False,
-    n: Annotated[int, typer.Option("-n", help="Length of a list.", min=1)] = 20,
-    allow: Annotated[
-        Path | None, typer.Option(help="File with the only items that may be listed, one id per line.")
-    ] = None,
-    exclude: Annotated[
-        Path | None, typer.Option(help="File with items that may not be listed, one id per line.")
-    ] = None,
-    known: Annotated[
-        Path | None, typer.Option(help="Data folder: never list what users have or rejected there.")
-    ] = None,
-    dial: Dial = 0.0,
-    out: Annotated[Path | None, typer.Option(help="Write to a .parquet, .csv, .tsv or .jsonl file instead.")] = None,
-) -> None:
-    """Make lists: for known users, for a new user from adopted items alone, or for everybody as one table.
-
-    Each row: rank, item, title, score (the logit, less the dial's part; higher is better), popularity (adopters) and
-    tail interval. Training and validation items are left out, so that lists can be judged on the test part; for lists
-    that go live, give the whole data set with --known, and nothing that a user has or has rejected is listed.
-    """
-    from milrec.folders import open_folder
-    from milrec.interactions import Interactions
-    from milrec.writing import check_list_file, write_batches
-
-    users = [*(user or []), *(more_users or [])]
-    if more_users and not user:
-        raise SettingsError(f"'{more_users[0]}' is not expected; name users with --user")
-    if sum([bool(users), adopted is not None, all]) != 1:
-        raise SettingsError("say who the list is for, in one way: --user ID, or --adopted ID,ID,…, or --all")
-    if rejected is not None and adopted is None:
-        raise SettingsError("--rejected goes with --adopted; of known users the rejected items are known")
-    if all and out is None:
-        raise SettingsError("--all needs --out FILE (.parquet, .csv, .tsv or .jsonl)")
-    allowed, excluded = _ids_in(allow), _ids_in(exclude)
-    if allowed == []:
-        raise SettingsError(f"'{allow}' allows nothing: it has no id")
-    if out is not None:
-        check_list_file(out)
-    open_folder(model, "model")
-    everything = None if known is None else open_folder(known, "data")
-    from milrec.bars import progress_bar
-    from milrec.recommender import Recommender
-    from milrec.show import note, say, table_of_lists
-
-    recommender = Recommender.load(model)
-    if everything is not None:
-        recommender = recommender.leaving_out(Interactions.read_from(everything))
-    for name, ids in (("allow", allowed), ("exclude", excluded)):
-        if ids is not None and (outside := recommender.outside_catalogue(ids)):
-            note(f"{outside} of {len(ids)} ids in the {name} file are not in the catalogue")
-    if all:
-        assert out is not None
-        total = recommender.fitted.train.n_users
-        with progress_bar("Listing", "users") as report:
-            batches = recommender.recommend_all(n, allowed, excluded, dial)
-            rows = write_batches(out, batches, lambda done: report(min(done, total), total))
-        say(f"{rows:,} rows for {total:,} users → {out}")
-        return
-    if adopted is not None:
-        lists = recommender.recommend_new(_ids_of(adopted), _ids_of(rejected or ""), n, allowed, excluded, dial)
-    else:
-        lists = recommender.recommend(users, n, allowed, excluded, dial)
-    if out is not None:
-        rows = write_batches(out, iter(lists.to_batches()), schema=lists.schema)
-        say(f"{rows:,} rows → {out}")
-    else:
-        table_of_lists(lists)
-
-
-@app.command()
-def similar(
-    model: Annotated[Path, typer.Argument(help="Model folder.")],
-    item: Annotated[str, typer.Argument(help="Item id.")],
-    n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 20,
-) -> None:
-    """Items that the model finds similar to an item."""
-    from milrec.folders import open_folder
-
-    open_folder(model, "model")
-    from milrec.recommender import Recommender
-    from milrec.show import table_of_lists
-
-    table_of_lists(Recommender.load(model).similar_items(item, n))
+for command in (recommend, similar, items):
+    app.command()(command)
 
 
 @app.command()
@@ -436,24 +341,6 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
     if kind is None:
         raise FolderError(f"'{path}' is not a milrec folder")
     show_folder(open_folder(path, kind))
-
-
-def _ids_of(text: str) -> list[str]:
-    """Ids between commas; an id with a comma stands in double quotes."""
-    return [field for row in csv.reader([text]) for field in row if field != ""]
-
-
-def _ids_in(path: Path | None) -> list[str] | None:
-    """One id per line, exactly as it stands there."""
-    if path is None:
-        return None
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise SettingsError(f"there is no file '{path}'") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"'{path}' cannot be read ({error})") from None
-    return [line for line in lines if line]
 
 
 def main() -> None:

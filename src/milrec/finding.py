@@ -28,7 +28,7 @@ class Texts:
         """
         wanted = _spaced(text)
         if not wanted:
-            sought = text.strip()
+            sought = whole(text).strip()
             found = pc.indices_nonzero(pc.match_substring(self._plain, sought)).to_numpy().astype(np.int64)
             return found, pc.starts_with(self._plain.take(pa.array(found)), sought).to_numpy(zero_copy_only=False)
         matches = pa.array(np.ones(len(self._words), dtype=bool))
@@ -36,6 +36,11 @@ class Texts:
             matches = pc.and_(matches, pc.match_substring(self._words, f" {word}"))
         found = pc.indices_nonzero(matches).to_numpy().astype(np.int64)
         return found, pc.starts_with(self._words.take(pa.array(found)), wanted).to_numpy(zero_copy_only=False)
+
+
+def whole(text: str) -> str:
+    """The same with a question mark for each half of a character, as JSON may hold: Arrow takes whole ones only."""
+    return text.encode(errors="replace").decode()
 
 
 def _spaced(text: str) -> str:

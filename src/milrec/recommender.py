@@ -1,4 +1,4 @@
-"""Recommender: ids in, ids out; the one object that the command line, and later the server, holds."""
+"""Recommender: ids in, ids out; the one object that the command line and the server hold."""
 
 from __future__ import annotations
 

@@ -137,12 +137,12 @@ def list_under(
     while len(listed) < length:
         if room.place == len(listed):
             room = next(rooms)
-        choices = [
+        heads = [
             (-scores[tail][counts[tail]], items[tail][counts[tail]], tail)
             for tail in range(len(items))
-            if counts[tail] < available[tail] and room.within_reach(_with_one_more(counts, tail))
+            if counts[tail] < available[tail]
         ]
-        _, item, tail = min(choices)
+        _, item, tail = next(head for head in sorted(heads) if room.within_reach(_with_one_more(counts, head[2])))
         listed.append(item)
         counts[tail] += 1
     return listed, unmet
