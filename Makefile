@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo serve-demo test check format browser ml-1m bench clean
+.PHONY: demo serve-demo test check format browser ml-1m bench bench-serve clean
 
 demo: $(VENV)/.installed
 	$(BIN)/milrec demo --out milrec-demo
@@ -35,6 +35,10 @@ ml-1m: $(VENV)/.installed
 # Speed and memory against rivals, about half an hour on two quiet cores: make bench [ML_1M=<MovieLens-1M>]
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks --out runs/bench $(if $(ML_1M),--ml-1m $(ML_1M))
+
+# The server under load, about two minutes on two quiet cores; ten minutes of mixed load: make bench-serve SOAK=10
+bench-serve: $(VENV)/.installed-serve
+	$(BIN)/python -m benchmarks.serve --out runs/bench-serve $(if $(SOAK),--soak $(SOAK))
 
 # The report is tested in a real browser: Debian's chromium, installed where it is missing.
 browser:

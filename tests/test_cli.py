@@ -39,7 +39,7 @@ def refuses(*arguments, cwd=None, code=1):
 
 COMMANDS = (
     "demo", "download", "simulate", "prepare", "split", "fit", "evaluate",
-    "recommend", "similar", "items", "experiment", "report", "models", "show",
+    "recommend", "similar", "items", "serve", "experiment", "report", "models", "show",
 )  # fmt: skip
 QUICK = ("--set", "n_factors=8", "--set", "epochs=3")
 

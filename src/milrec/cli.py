@@ -13,9 +13,10 @@ from typing import Annotated
 
 import typer
 
-from milrec import serve_demo, serving
 from milrec.errors import FolderError, MilrecError, SettingsError
 from milrec.list_commands import Dial, items, recommend, similar
+from milrec.serve_demo import serve_demo
+from milrec.serving import serve
 
 app = typer.Typer(
     name="milrec",
@@ -26,8 +27,6 @@ app = typer.Typer(
     help="Recommend from implicit feedback without mistaking missing for disliked.\n\n"
     "A first walk: milrec demo. On your own table: prepare → split → fit → evaluate → recommend.",
 )
-app.command()(serving.serve)
-app.command()(serve_demo.serve_demo)
 
 
 class Format(StrEnum):
@@ -105,12 +104,13 @@ def simulate(
     force: Force = False,
 ) -> None:
     """Make a catalogue with titles, genres, a heavy popularity tail and known true preferences."""
-    from milrec import simulation
     from milrec.folders import refuse_if_in_the_way
     from milrec.show import facts_table
+    from milrec.simulation import Simulation
+    from milrec.simulation import simulate as simulated
 
     refuse_if_in_the_way(out, "data", force)
-    data = simulation.simulate(simulation.Simulation(n_users=users, n_items=items), seed)
+    data = simulated(Simulation(n_users=users, n_items=items), seed)
     data.save(out, {"source": f"simulation, seed {seed}"}, replace=force)
     facts_table(f"Simulated → {out}", data.facts())
 
@@ -270,7 +270,7 @@ def evaluate(
     evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
 
 
-for command in (recommend, similar, items):
+for command in (recommend, similar, items, serve, serve_demo):
     app.command()(command)
 
 
