@@ -5,10 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check format browser ml-1m bench bench-serve clean
+.PHONY: demo serve-demo test check format browser ml-1m bench bench-serve clean
 
 demo: $(VENV)/.installed
 	$(BIN)/milrec demo --out milrec-demo
+
+# The explorer page on a simulated catalogue, at http://127.0.0.1:8000.
+serve-demo: $(VENV)/.installed-serve
+	$(BIN)/milrec serve-demo --out milrec-serve-demo
 
 test: check browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
@@ -64,4 +68,4 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache milrec-demo
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache milrec-demo milrec-serve-demo

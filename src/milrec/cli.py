@@ -15,6 +15,7 @@ import typer
 
 from milrec.errors import FolderError, MilrecError, SettingsError
 from milrec.list_commands import Dial, items, recommend, similar
+from milrec.serve_demo import serve_demo
 from milrec.serving import serve
 
 app = typer.Typer(
@@ -269,7 +270,7 @@ def evaluate(
     evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
 
 
-for command in (recommend, similar, items, serve):
+for command in (recommend, similar, items, serve, serve_demo):
     app.command()(command)
 
 

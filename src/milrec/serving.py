@@ -77,9 +77,7 @@ def serve(
         sys.stderr.write(f"{key}\nKeep this key; it is not shown again. The line for the key file:\n")
         sys.stdout.write(line + "\n")
         return
-    for name in _NEEDED:
-        if find_spec(name) is None:
-            raise SettingsError("serving needs further packages: pip install 'milrec[serve]'")
+    check_packages()
     folders = named_folders(models or [])
     if not folders:
         raise SettingsError("say what to serve: milrec serve MODEL, one or more model folders")
@@ -103,6 +101,12 @@ def serve(
     measured = Measured()
     service = Service(folders, together, known, measured.together.observe)
     run(Server(service, limits, accepted, measured, open_metrics), taken)
+
+
+def check_packages() -> None:
+    for name in _NEEDED:
+        if find_spec(name) is None:
+            raise SettingsError("serving needs further packages: pip install 'milrec[serve]'")
 
 
 def named_folders(models: Sequence[str]) -> dict[str, Path]:

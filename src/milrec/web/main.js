@@ -1,0 +1,372 @@
+// The explorer: controls → state → address and lists. The address always says what is shown.
+
+import * as api from "./api.js";
+import { combobox } from "./combobox.js";
+import { light, popularityFigure } from "./curve.js";
+import { byId, count, later, make, percent } from "./dom.js";
+import { column, nameOf, showColumns } from "./results.js";
+import { LONGEST, MOST_MODELS, emptyState, isLength, namesSomebody, parseRule, readState, requestOf, ruleSentence, ruleText, writeState } from "./state.js";
+
+const COLOURS = { mil: "mil", pointwise: "ce", multinomial: "multi" };
+
+let state = emptyState();
+let models = []; // what the server has, each with its colour
+let curve = null; // of the first chosen model
+let shown = []; // the entries on the page
+let asking = null; // the request under way
+const items = new Map(); // model and id → item, for the chips
+
+// ---- sentences ----
+
+function say(kind, sentence, ...more) {
+  byId("notes").append(make("p", { class: `box ${kind}` }, sentence, ...more));
+}
+
+function fail(error) {
+  byId("lists").setAttribute("aria-busy", "false");
+  if (error.name === "AbortError") return;
+  byId("notes").replaceChildren();
+  if (error instanceof api.KeyNeeded) return askForKey(error);
+  say("bad", error.message, " ", make("button", { type: "button", class: "plain", onclick: () => (models.length ? update() : start()) }, "Try again"));
+}
+
+function askForKey(error) {
+  if (api.hasKey()) say("bad", error.message);
+  byId("app").hidden = true;
+  byId("key-form").hidden = false;
+  byId("key").focus();
+}
+
+// ---- models ----
+
+const chosen = () => state.models.map((name) => models.find((model) => model.name === name));
+
+function withColours(known) {
+  const taken = new Set();
+  return known.map((model, at) => {
+    const own = COLOURS[model.loss];
+    const colour = own && !taken.has(own) ? own : `series-${at % 12}`;
+    taken.add(colour);
+    return { ...model, colour };
+  });
+}
+
+// Models of the address that the server has; without any, the first few.
+function chooseModels() {
+  const known = models.map((model) => model.name);
+  const foreign = state.models.filter((name) => !known.includes(name));
+  for (const name of foreign) say("warn", `This server has no model '${name}'; it has: ${known.join(", ")}.`);
+  const wanted = state.models.filter((name) => known.includes(name));
+  if (wanted.length > MOST_MODELS) say("warn", `At most ${MOST_MODELS} models stand side by side; the first ${MOST_MODELS} of the link are shown.`);
+  state.models = (wanted.length ? wanted : known.slice(0, 3)).slice(0, MOST_MODELS);
+}
+
+function showModels() {
+  const full = state.models.length >= MOST_MODELS;
+  const box = (model) => {
+    const on = state.models.includes(model.name);
+    const alone = on && state.models.length === 1;
+    const input = make("input", { type: "checkbox", value: model.name, checked: on, disabled: alone || (full && !on), onchange: () => {
+      state.models = on ? state.models.filter((name) => name !== model.name) : models.map((one) => one.name).filter((name) => name === model.name || state.models.includes(name));
+      update();
+    } });
+    return make("label", { class: "model" }, input, make("span", {}, make("span", { class: `swatch ${model.colour}` }), model.name));
+  };
+  const focused = document.activeElement?.closest("#models") && document.activeElement.value;
+  byId("models").replaceChildren(make("legend", {}, `Models to compare${models.length > MOST_MODELS ? ` (up to ${MOST_MODELS})` : ""}`), ...models.map(box));
+  if (focused) [...byId("models").querySelectorAll("input")].find((input) => input.value === focused)?.focus();
+  const { n_users, n_items, n_interactions } = chosen()[0];
+  byId("catalogue").textContent = `${count(n_items)} items, ${count(n_users)} users, ${count(n_interactions)} adoptions`;
+}
+
+// ---- whom for ----
+
+function asOption(item) {
+  return { value: item.item, label: nameOf(item), detail: `${item.tail} tail, ${count(item.popularity)} adopters`, tail: item.tail, item };
+}
+
+async function searchItems(text, signal) {
+  return (await api.findItems(state.models[0], text, signal)).items.map(asOption);
+}
+
+async function searchUsers(text, signal) {
+  return (await api.findUsers(state.models[0], text, signal)).users.map((user) => ({ value: user, label: user }));
+}
+
+function add(kind, option) {
+  items.set(option.value, option.item);
+  const other = kind === "liked" ? "disliked" : "liked";
+  state[other] = state[other].filter((item) => item !== option.value);
+  if (!state[kind].includes(option.value)) state[kind] = [...state[kind], option.value];
+  update();
+}
+
+function chips(kind) {
+  const rows = state[kind].map((id) => {
+    const item = items.get(id);
+    const drop = () => {
+      state[kind] = state[kind].filter((one) => one !== id);
+      update();
+      (byId(`${kind}-chips`).querySelector("button") ?? byId(kind)).focus();
+    };
+    return make("li", { class: "chip" }, item && make("span", { class: `dot ${item.tail}` }), make("span", {}, item ? nameOf(item) : id),
+      make("button", { type: "button", "aria-label": `Remove ${item ? nameOf(item) : id}`, onclick: drop }, "×"));
+  });
+  byId(`${kind}-chips`).replaceChildren(...rows);
+}
+
+// The titles of items that came with the address; an unknown one keeps its id, and the lists say what is wrong with it.
+async function learnItems() {
+  const missing = [...state.liked, ...state.disliked].filter((id) => !items.has(id));
+  if (!missing.length) return;
+  await Promise.all(missing.map(async (id) => items.set(id, await api.oneItem(state.models[0], id).catch(() => null))));
+  showTaste();
+}
+
+function showTaste() {
+  chips("liked");
+  chips("disliked");
+  byId("clear").hidden = !state.liked.length && !state.disliked.length;
+}
+
+function showWhom() {
+  for (const radio of document.querySelectorAll("input[name=whom]")) radio.checked = radio.value === state.whom;
+  byId("taste-part").hidden = state.whom !== "taste";
+  byId("user-part").hidden = state.whom !== "user";
+  showTaste();
+}
+
+async function showUser(signal) {
+  const place = byId("user-items");
+  if (state.whom !== "user" || state.user === null) return place.replaceChildren();
+  const name = make("p", {}, "Lists for user ", make("b", {}, state.user));
+  try {
+    const { adopted, rejected } = await api.oneUser(state.models[0], state.user, signal);
+    const part = (title, rows) => rows.length > 0 && make("details", {}, make("summary", {}, `${title} ${count(rows.length)} ${rows.length === 1 ? "item" : "items"}`),
+      make("ul", { class: "had" }, rows.map((item) => make("li", {}, make("span", { class: `dot ${item.tail}` }), nameOf(item)))));
+    place.replaceChildren(name, ...[part("Adopted", adopted), part("Rejected", rejected)].filter(Boolean));
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    place.replaceChildren(); // what is wrong stands where the lists would be
+  }
+}
+
+// ---- dial, length, rules ----
+
+function showControls() {
+  if (document.activeElement !== byId("dial-number")) byId("dial-number").value = state.dial;
+  byId("dial").value = state.dial;
+  byId("dial").setAttribute("aria-valuetext", state.dial === 0 ? "0, lists as the models make them" : `${state.dial}, ${state.dial > 0 ? "rarer" : "more popular"} items first`);
+  byId("dial-said").textContent = state.dial === 0 ? "At 0 the lists are as the models make them."
+    : state.dial > 0 ? "Above 0 rarer items move up." : "Below 0 more popular items move up.";
+  if (document.activeElement !== byId("n")) byId("n").value = state.n;
+  if (state.rules.length) byId("rules-part").open = true;
+  byId("rules").replaceChildren(...state.rules.map((rule) => make("li", { class: "chip" }, make("span", {}, ruleSentence(rule)),
+    make("button", { type: "button", "aria-label": `Remove the rule: ${ruleSentence(rule)}`, onclick: () => {
+      state.rules = state.rules.filter((one) => one !== rule);
+      update();
+      byId("rule-kind").focus();
+    } }, "×"))));
+}
+
+function addRule(event) {
+  event.preventDefault();
+  const [kind, amount, unit, first, tail] = ["kind", "amount", "unit", "first", "tail"].map((name) => byId(`rule-${name}`).value);
+  const rule = parseRule(`${tail} ${kind} ${amount}${unit}${first ? ` in ${first}` : ""}`);
+  const known = rule && state.rules.some((one) => ruleText(one) === ruleText(rule));
+  byId("rule-said").textContent = !rule ? "A rule needs a whole number, or 0 to 100 %." : known ? "This rule is there already." : "";
+  if (!rule || known) return;
+  state.rules = [...state.rules, rule];
+  update();
+}
+
+function changeDial(text) {
+  const dial = Number(text);
+  if (text.trim() === "" || !Number.isFinite(dial)) return;
+  state.dial = dial;
+  showControls();
+  updateSoon();
+}
+
+function changeLength(text) {
+  const n = Number(text);
+  byId("n-said").textContent = isLength(n) ? "" : `A list here has 1 to ${LONGEST} items.`;
+  byId("n").setAttribute("aria-invalid", !isLength(n));
+  if (!isLength(n)) return;
+  state.n = n;
+  updateSoon();
+}
+
+// ---- lists ----
+
+// Everything anew from the state: address, controls, lists.
+async function update() {
+  history.replaceState(null, "", `#${writeState(state)}`);
+  showModels();
+  showWhom();
+  showControls();
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  byId("lists").setAttribute("aria-busy", "true");
+  try {
+    const [answers] = await Promise.all([fetchLists(signal), learnCurve(), learnItems(), showUser(signal)]);
+    if (signal.aborted) return;
+    byId("notes").querySelectorAll(".bad").forEach((box) => box.remove());
+    if (answers) showLists(answers);
+    else await showInvitation();
+    byId("lists").setAttribute("aria-busy", "false");
+  } catch (error) {
+    if (!signal.aborted) fail(error);
+  }
+}
+
+const updateLater = later(90, update);
+
+function updateSoon() {
+  byId("lists").setAttribute("aria-busy", "true");
+  updateLater();
+}
+
+async function fetchLists(signal) {
+  if (!namesSomebody(state)) return null;
+  const requests = state.models.map((name) => requestOf(state, name));
+  if (state.dial !== 0) requests.push(...state.models.map((name) => requestOf(state, name, 0)));
+  return api.recommend(requests, signal);
+}
+
+async function learnCurve() {
+  const name = state.models[0];
+  if (curve?.name !== name) curve = { name, ...(await api.popularityCurve(name)) };
+}
+
+function showLists(answers) {
+  const entries = chosen().map((model, place) => {
+    const without = state.dial === 0 ? null : answers[state.models.length + place];
+    return { model, place, colour: model.colour, answer: answers[place], without: without?.error ? null : without };
+  });
+  const errors = new Set(entries.map((entry) => entry.answer.error));
+  shown = entries.filter((entry) => !entry.answer.error);
+  byId("results").classList.toggle("empty", !shown.length);
+  if (errors.size === 1 && !shown.length) { // the same mistake everywhere is said once
+    showColumns(byId("lists"), [make("p", { class: "box bad", role: "alert" }, [...errors][0])]);
+  } else {
+    showColumns(byId("lists"), entries.map((entry) => column(entry, shown.filter((other) => other !== entry), curve.popularity[0])));
+  }
+  drawCurve();
+  byId("said").textContent = shown.map((entry) => `${entry.model.name}: ${percent(entry.answer.shares.long ?? 0)} from the long tail`).join("; ");
+}
+
+function drawCurve() {
+  const place = byId("curve");
+  const hadFocus = place.contains(document.activeElement) && document.activeElement.dataset.item;
+  place.replaceChildren(...popularityFigure(curve, shown, Math.max(280, place.clientWidth)));
+  const again = hadFocus && place.querySelector(`[data-item="${CSS.escape(hadFocus)}"]`);
+  if (again) again.focus();
+}
+
+// Nobody is named yet: a few users and titles to begin with.
+async function showInvitation() {
+  shown = [];
+  drawCurve();
+  byId("said").textContent = "";
+  const [name] = state.models;
+  const nobody = { model: name, adopted: [], n: 6 };
+  const [users, [liked]] = await Promise.all([api.findUsers(name, "").catch(() => ({ users: [] })), api.recommend([nobody]).catch(() => [{}])]);
+  if (namesSomebody(state)) return;
+  byId("results").classList.add("empty"); // the invitation above the curve
+  const titles = (liked.items ?? []).map((item) => make("li", {}, make("button", { type: "button", class: "chip", onclick: () => {
+    state.whom = "taste";
+    add("liked", asOption(item));
+  } }, make("span", { class: `dot ${item.tail}` }), nameOf(item))));
+  const people = users.users.slice(0, 6).map((user) => make("li", {}, make("button", { type: "button", class: "chip", onclick: () => chooseUser(user) }, user)));
+  showColumns(byId("lists"), [make("section", { class: "card invitation", "aria-labelledby": "invitation" },
+    make("h2", { id: "invitation" }, "Say whom the list is for, and see what each model would show"),
+    make("p", { class: "soft" }, "Search for a title that somebody likes, or take one of these:"),
+    make("ul", { class: "chips" }, titles),
+    people.length > 0 && make("p", { class: "soft" }, "Or look at the lists of a known user:"), people.length > 0 && make("ul", { class: "chips" }, people))]);
+}
+
+function chooseUser(user) {
+  state.whom = "user";
+  state.user = user;
+  update();
+}
+
+// ---- start ----
+
+async function copyLink() {
+  const link = location.href;
+  byId("link").value = link;
+  try {
+    await navigator.clipboard.writeText(link);
+    byId("copied").textContent = "Copied.";
+  } catch { // no clipboard outside https and this machine: the link to copy by hand
+    byId("link-field").hidden = false;
+    byId("link").select();
+    byId("copied").textContent = "Copy it from here:";
+  }
+}
+
+function listen() {
+  combobox({ field: byId("liked-field"), id: "liked", placeholder: "Search titles that are liked", find: searchItems, choose: (option) => add("liked", option) });
+  combobox({ field: byId("disliked-field"), id: "disliked", placeholder: "Search titles that are disliked", find: searchItems, choose: (option) => add("disliked", option) });
+  combobox({ field: byId("user-field"), id: "user", placeholder: "Search users by id", find: searchUsers, choose: (option) => chooseUser(option.value), free: true });
+  for (const radio of document.querySelectorAll("input[name=whom]")) {
+    radio.addEventListener("change", () => {
+      state.whom = radio.value;
+      update();
+    });
+  }
+  byId("clear").addEventListener("click", () => {
+    state.liked = state.disliked = [];
+    update();
+    byId("liked").focus();
+  });
+  byId("dial").addEventListener("input", () => changeDial(byId("dial").value));
+  byId("dial-number").addEventListener("input", () => changeDial(byId("dial-number").value));
+  byId("n").addEventListener("input", () => changeLength(byId("n").value));
+  byId("rule-form").addEventListener("submit", addRule);
+  byId("copy").addEventListener("click", copyLink);
+  byId("key-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    api.keepKey(byId("key").value.trim());
+    start();
+  });
+  byId("skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the part behind the # is the state
+    byId("lists").focus();
+  });
+  for (const [name, on] of [["pointerover", true], ["pointerout", false]]) {
+    byId("lists").addEventListener(name, (event) => {
+      const item = event.target.closest?.(".item");
+      if (item) light(item.dataset.item, on);
+    });
+  }
+  addEventListener("hashchange", open);
+  addEventListener("resize", later(150, () => curve && !byId("app").hidden && drawCurve()));
+}
+
+// What the address says, on the page.
+function open() {
+  const { state: given, notes } = readState(location.hash);
+  byId("notes").replaceChildren();
+  for (const sentence of notes) say("warn", sentence);
+  state = given;
+  chooseModels();
+  return update();
+}
+
+async function start() {
+  try {
+    models = withColours((await api.allModels()).models);
+  } catch (error) {
+    return fail(error);
+  }
+  byId("key-form").hidden = true;
+  byId("app").hidden = false;
+  return open();
+}
+
+listen();
+start();

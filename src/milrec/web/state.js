@@ -1,0 +1,89 @@
+// What the page shows, and its form in the address: a link brings all of it back.
+// It stands behind the #, which browsers keep to themselves: tastes and users do not get into logs on the way.
+
+export const DEFAULT_LENGTH = 20;
+export const LONGEST = 100;
+export const MOST_MODELS = 4;
+const RULE = /^(short|medium|long)\s*(>=|<=)\s*(\d+(?:\.\d+)?)\s*(%?)(?:\s+in\s+(\d+))?$/;
+
+export const emptyState = () => ({
+  models: [], whom: "taste", user: null, liked: [], disliked: [], dial: 0, n: DEFAULT_LENGTH, rules: [],
+});
+
+// The state in a fragment, and a sentence for each part that could not be taken from it.
+export function readState(fragment) {
+  const given = new URLSearchParams(fragment.replace(/^#/, ""));
+  const state = emptyState();
+  const notes = [];
+  state.models = [...new Set(given.getAll("model"))];
+  state.user = given.get("user") || null;
+  state.liked = [...new Set(given.getAll("liked"))];
+  state.disliked = [...new Set(given.getAll("disliked"))].filter((item) => !state.liked.includes(item));
+  state.whom = state.user !== null && state.liked.length + state.disliked.length === 0 ? "user" : "taste";
+  if (given.get("whom") === "user") state.whom = "user";
+  if (given.has("dial")) {
+    const dial = Number(given.get("dial"));
+    if (Number.isFinite(dial) && given.get("dial").trim() !== "") state.dial = dial;
+    else notes.push(`The link sets the dial to '${given.get("dial")}', which is no number; it is at 0.`);
+  }
+  if (given.has("n")) {
+    const n = Number(given.get("n"));
+    if (isLength(n)) state.n = n;
+    else notes.push(`The link asks for '${given.get("n")}' items; a list here has 1 to ${LONGEST}, so ${state.n} are shown.`);
+  }
+  for (const text of given.getAll("rule")) {
+    const rule = parseRule(text);
+    if (rule) state.rules.push(rule);
+    else notes.push(`The link has a rule '${text}' that cannot be read; rules look like 'long >= 30%' or 'short <= 2 in 10'.`);
+  }
+  return { state, notes };
+}
+
+export function writeState(state) {
+  const out = new URLSearchParams();
+  for (const model of state.models) out.append("model", model);
+  if (state.whom === "user") {
+    out.append(state.user === null ? "whom" : "user", state.user ?? "user");
+  } else {
+    for (const item of state.liked) out.append("liked", item);
+    for (const item of state.disliked) out.append("disliked", item);
+  }
+  if (state.dial !== 0) out.append("dial", state.dial);
+  if (state.n !== DEFAULT_LENGTH) out.append("n", state.n);
+  for (const rule of state.rules) out.append("rule", ruleText(rule));
+  return out.toString();
+}
+
+export const isLength = (n) => Number.isInteger(n) && n >= 1 && n <= LONGEST;
+
+export function parseRule(text) {
+  const found = RULE.exec(text.trim());
+  if (!found) return null;
+  const [, tail, sign, amount, unit, first] = found;
+  if (unit === "%" ? Number(amount) > 100 : !Number.isInteger(Number(amount))) return null;
+  return { tail, sign, amount: Number(amount), unit, first: first ? Number(first) : null };
+}
+
+export const ruleText = (rule) =>
+  `${rule.tail} ${rule.sign} ${rule.amount}${rule.unit}${rule.first ? ` in ${rule.first}` : ""}`;
+
+export function ruleSentence(rule) {
+  const amount = rule.unit ? `${rule.amount} %` : rule.amount;
+  const part = rule.first ? `the first ${rule.first}` : "the list";
+  return `${rule.sign === ">=" ? "at least" : "at most"} ${amount} of ${part} from the ${rule.tail} tail`;
+}
+
+// The state as the body of a request for one model, at the state's dial or another.
+export function requestOf(state, model, dial = state.dial) {
+  const whom = state.whom === "user" ? { user: state.user } : { adopted: state.liked, rejected: state.disliked };
+  const rules = state.rules.map((rule) => ({
+    tail: rule.tail,
+    [rule.sign === ">=" ? "at_least" : "at_most"]: rule.unit ? `${rule.amount}%` : rule.amount,
+    ...(rule.first ? { first: rule.first } : {}),
+  }));
+  return { model, ...whom, n: state.n, dial, rules, reasons: 2 };
+}
+
+// Whether anybody is named yet for whom a list could be made.
+export const namesSomebody = (state) =>
+  state.whom === "user" ? state.user !== null : state.liked.length + state.disliked.length > 0;
