@@ -38,7 +38,7 @@ from milrec.gate import Limits
 from milrec.keys import Keys, new_key, read_keys
 from milrec.serve import Server, create_app
 from milrec.service import Scorer, Service, Window, load_served
-from milrec.serving import named_folders, serve
+from milrec.serving import known_hosts, named_folders, serve
 
 
 class Client:
@@ -523,6 +523,20 @@ def test_every_answer_carries_safe_headers(client):
         assert headers["cache-control"] == ("no-store" if path.startswith("/v1") else "no-cache")
 
 
+def test_pages_of_other_sites_are_kept_out(service):
+    assert known_hosts("127.0.0.1", True, ()) is None and known_hosts("0.0.0.0", False, ()) is None
+    here = Client(create_app(Server(service, hosts=known_hosts("127.0.0.1", False, ["Lists.example"]))))
+    for host in ("127.0.0.1:8000", "localhost", "[::1]:8000", "lists.example", "LISTS.example:443"):
+        assert here.get("/v1/models", headers={"host": host}).status_code == 200, host
+    for host in ("evil.example", "127.0.0.1.evil.example:8000", "", "localhost.", "[::2]"):
+        refused = here.get("/", headers={"host": host})
+        assert refused.status_code == 421 and "--allow-host NAME" in refused.json()["error"]
+    for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)):
+        headers = {"host": "localhost", "sec-fetch-site": site}
+        assert here.get("/v1/models", headers=headers).status_code == status
+        assert here.get("/healthz", headers=headers).status_code == 200
+
+
 # Scoring together
 
 
@@ -950,6 +964,9 @@ def test_a_reload_under_load_drops_no_request_and_mixes_no_models(asking, live, 
     with ThreadPoolExecutor(4) as pool:
         tasks = [pool.submit(hammer) for _ in range(4)]
         for target in ("second", "first", "second"):
+            before = len(found)
+            while len(found) < before + 4 and not any(task.done() for task in tasks):
+                time.sleep(0.005)
             turn(place, target)
             assert asking.post("/v1/models/live/reload").status_code == 200
         stop.set()
@@ -974,9 +991,7 @@ def test_a_hang_up_signal_reloads_all_models(asking, live, place, folders):
 def test_a_stop_waits_for_the_request_under_way(folders):
     with running(folders["mil"]) as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as link:
         body = b'{"adopted": ["i001"], "n": 2}'
-        head = (
-            f"POST /v1/recommend HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-        )
+        head = f"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
         link.sendall(head.encode() + b"\r\n\r\n" + body[:10])
         time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
@@ -1003,7 +1018,7 @@ def test_a_killed_server_leaves_the_model_folders_as_they_were(place, folders):
     with running(place / "live") as server:
         turn(place, "second")
         link = socket.create_connection(("127.0.0.1", server.port), timeout=10)
-        link.sendall(b"POST /v1/models/live/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        link.sendall(b"POST /v1/models/live/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
         server.kill()
         link.close()
     assert [contents(place / "first"), contents(place / "second")] == before

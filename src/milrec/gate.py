@@ -1,4 +1,4 @@
-"""What every request passes: key, limits, time-out; and on its way out: safe headers, a log line, the figures.
+"""What every request passes: host, key, limits, time-out; and on its way out: safe headers, a log line, the figures.
 
 A log line names the route and not the path, never a body, a key or an id: who asks for what is nobody's business.
 """
@@ -72,9 +72,17 @@ class _Sent:
 class Gate:
     """The outermost layer of the server."""
 
-    def __init__(self, app: App, keys: Keys, limits: Limits, measured: Measured, open_metrics: bool) -> None:
+    def __init__(
+        self,
+        app: App,
+        keys: Keys,
+        limits: Limits,
+        measured: Measured,
+        open_metrics: bool,
+        hosts: frozenset[str] | None,
+    ) -> None:
         self._app, self._keys, self._limits, self._measured = app, keys, limits, measured
-        self._open_metrics = open_metrics
+        self._open_metrics, self._hosts = open_metrics, hosts
         self._running = 0
         self._prefix, self._numbers = secrets.token_hex(4).encode(), itertools.count(1)  # of requests without an id
 
@@ -110,6 +118,7 @@ class Gate:
     def _admitted(self, scope: Scope, headers: dict[bytes, bytes]) -> str | None:
         """The owner of the key, where one is needed."""
         path, owner = scope["path"], None
+        self._refuse_strangers(headers, path)
         guarded = path.startswith("/v1/") or path == "/v1" or (path == "/metrics" and not self._open_metrics)
         if self._keys and guarded:
             key = _key(headers)
@@ -129,6 +138,14 @@ class Gate:
             raise Refused(413, _too_large(self._limits.max_body), connection="close")
         return owner
 
+    def _refuse_strangers(self, headers: dict[bytes, bytes], path: str) -> None:
+        """Keep pages of other sites out: those in the same browser, and those that give our address another name."""
+        host = _name_of(headers.get(b"host", b"").decode("latin-1"))
+        if self._hosts is not None and host not in self._hosts:
+            raise Refused(421, f"this server is not known as '{host[:100]}'; start it with --allow-host NAME")
+        if path.startswith("/v1/") and headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+            raise Refused(403, "pages of other sites may not ask this server")
+
     def _note(self, scope: Scope, sent: _Sent, request_id: bytes, owner: str | None, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
         status = sent.status or 499  # nothing went out: the client has gone
@@ -146,6 +163,12 @@ class Gate:
             "key": owner,
         }
         log.info("request", extra={"facts": facts})
+
+
+def _name_of(host: str) -> str:
+    """The name in a Host header, without its port."""
+    name, bracket, _ = host.partition("]")
+    return name.removeprefix("[") if bracket else host.partition(":")[0].lower()
 
 
 def _key(headers: dict[bytes, bytes]) -> str | None:

@@ -71,6 +71,7 @@ class Server:
     keys: Keys = field(default_factory=Keys)
     measured: Measured = field(default_factory=Measured)
     open_metrics: bool = False
+    hosts: frozenset[str] | None = None  # names that the server may be asked by; None: any
 
     async def call(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Work for the scoring thread."""
@@ -133,7 +134,7 @@ def create_app(server: Server) -> App:
     _operating(app, server)
     _pages(app)
     _mistakes(app)
-    return Gate(app, server.keys, server.limits, server.measured, server.open_metrics)
+    return Gate(app, server.keys, server.limits, server.measured, server.open_metrics, server.hosts)
 
 
 def _recommending(app: FastAPI, server: Server) -> None:

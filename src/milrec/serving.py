@@ -20,9 +20,8 @@ from milrec.errors import MilrecError, SettingsError
 if TYPE_CHECKING:
     from milrec.serve import Server
 
-_SWITCH_SECONDS = (
-    0.0002  # by default 0.005: so long the scoring thread would keep the one that talks to clients waiting
-)
+_SWITCH_SECONDS = 0.0002  # not 0.005: so long the scoring thread would keep the one that talks to clients waiting
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
@@ -43,6 +42,10 @@ def serve(
         str | None, typer.Option(metavar="NAME", help="Make a key, print it and its hash line once, and end.")
     ] = None,
     open_metrics: Annotated[bool, typer.Option("--open-metrics", help="Let /metrics be read without a key.")] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Host name that a proxy passes on; may be given several times."),
+    ] = None,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request body.")] = 1_000_000,
     max_list: Annotated[int, typer.Option(min=1, help="Items in a list (n).")] = 1_000,
     max_ids: Annotated[int, typer.Option(min=1, help="Ids in adopted, rejected, allow, exclude, each.")] = 10_000,
@@ -100,7 +103,8 @@ def serve(
     )
     measured = Measured()
     service = Service(folders, together, known, measured.together.observe)
-    run(Server(service, limits, accepted, measured, open_metrics), taken)
+    hosts = known_hosts(taken.getsockname()[0], bool(accepted), allow_host or ())
+    run(Server(service, limits, accepted, measured, open_metrics, hosts), taken)
 
 
 def check_packages() -> None:
@@ -122,6 +126,17 @@ def named_folders(models: Sequence[str]) -> dict[str, Path]:
             raise SettingsError(f"two models are called '{name}'; name them: NAME=FOLDER")
         found[name] = Path(folder)
     return found
+
+
+def known_hosts(address: str, keys: bool, more: Sequence[str]) -> frozenset[str] | None:
+    """The names that the server may be asked by; None: any.
+
+    Without keys, whoever reaches the port may ask. On a loopback address that is this machine alone, unless a page of
+    another site makes its own name lead here; such a name is refused.
+    """
+    if not more and (keys or address not in _LOOPBACK):
+        return None
+    return _LOOPBACK | {address} | {name.lower() for name in more}
 
 
 def bound(host: str, port: int) -> socket.socket:
