@@ -1,40 +1,76 @@
 """The tables of docs/results.md, from the results that are kept: python experiments/tables.py [--check].
 
 Between `<!-- table NAME measure … -->` and `<!-- end -->` stands a table of docs/results/NAME.json: a row for each
-model, the mean of each measure over the seeds and, with several, its standard deviation. --check only looks whether
-the page is what the results say.
+model, the mean of each measure over the seeds and, with several, its standard deviation. After `<!-- claims NAME -->`
+stand the paper's claims with what this run says of them, after `<!-- compared NAME MODEL measure … -->` a model against
+each other. --check only looks whether the page is what the results say.
 """
 
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
+from milrec.claims import UNTOLD, claims, comparison, said_p
 from milrec.entries import Entry, entries_of
 from milrec.folders import new_file, read_json
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
-_BLOCK = re.compile(r"(<!-- table (\S+) ([^>]*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+RESULTS = PAGE.parent / "results"
+_BLOCK = re.compile(r"(<!-- (table|claims|compared) (\S+) ?([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
 _SHARE = re.compile(r"(short|medium|long)_share@200")
 
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    filled = _BLOCK.sub(lambda found: found[1] + table(found[2], found[3].split()) + found[4], text)
+    filled = _BLOCK.sub(lambda found: found[1] + block(found[2], found[3], found[4]) + found[5], text)
     if "--check" in sys.argv:
         sys.exit(0 if filled == text else f"'{PAGE}' is not what its results say; run python experiments/tables.py")
     with new_file(PAGE) as draft:
         draft.write_text(filled, encoding="utf-8")
 
 
-def table(name: str, measures: list[str]) -> str:
+def block(kind: str, name: str, words: str) -> str:
+    results = read_json(RESULTS / f"{name}.json")
+    if kind == "claims":
+        return claims_table(results)
+    if kind == "compared":
+        *model, measures = words.rsplit(": ", 1)
+        return compared_table(results, model[0], measures.split())
+    return table(entries_of(results), words.split())
+
+
+def table(entries: list[Entry], measures: list[str]) -> str:
     """Markdown; the best of each column is bold."""
-    entries = entries_of(read_json(PAGE.parent / "results" / f"{name}.json"))
     columns = [[shown(entry, measure) for entry in entries] for measure in measures]
     for place, measure in enumerate(measures):
         best = best_of(measure, [entry.mean(measure) for entry in entries])
         columns[place] = [f"**{cell}**" if row in best else cell for row, cell in enumerate(columns[place])]
     lines = ["| | " + " | ".join(map(heading, measures)) + " |", "|---" * (len(measures) + 1) + "|"]
     lines += [f"| {entry.name} | " + " | ".join(cells) + " |" for entry, *cells in zip(entries, *columns, strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def claims_table(results: dict[str, Any]) -> str:
+    """The paper's claims that this run can tell, and how many it cannot."""
+    checked = claims(results)
+    told = [claim for claim in checked if claim["verdict"] != UNTOLD]
+    lines = ["| the paper says | here | |", "|---|---|---|"]
+    lines += [f"| {one['claim']} ({one['where']}) | {one['verdict']} | {one['evidence']} |" for one in told]
+    return (
+        "\n".join(lines) + f"\n\nCannot be told from this run: {len(checked) - len(told)} of {len(checked)} claims.\n"
+    )
+
+
+def compared_table(results: dict[str, Any], model: str, measures: list[str]) -> str:
+    """A model less each other, user by user."""
+    lines = [f"| {model} less | " + " | ".join(map(heading, measures)) + " |", "|---" * (len(measures) + 1) + "|"]
+    for other in dict.fromkeys(entry["name"] for entry in results["models"] if entry["name"] != model):
+        cells = []
+        for measure in measures:
+            found = comparison(results, measure, model, other)
+            cells.append("–" if found is None else f"{found.difference:+.4f}, {said_p(found.p)}")
+        lines.append(f"| {other} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
