@@ -111,3 +111,10 @@ def test_no_document_names_a_place_that_a_user_does_not_have():
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
         assert "shared/data" not in text and f"{os.sep}work{os.sep}" not in text, document.name
+
+
+def test_the_tables_of_the_results_are_what_the_kept_results_say():
+    done = subprocess.run(
+        [sys.executable, ROOT / "experiments" / "tables.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
