@@ -1217,7 +1217,8 @@ def test_a_server_that_anybody_may_ask_says_so(folders):
 def test_a_stop_waits_for_the_request_under_way(folders):
     with running(folders["mil"]) as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as link:
         body = b'{"adopted": ["i001"], "n": 2}'
-        head = f"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        head = "POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}"
         link.sendall(head.encode() + b"\r\n\r\n" + body[:10])
         time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)

@@ -45,7 +45,7 @@ from milrec.served import Served
 from milrec.service import Service
 
 _READY_SECONDS = 1.0  # a server whose scoring thread has no moment for so long is not ready
-_LARGE = 1_000  # an answer of this size is spelt out by another thread, so that nobody else waits for it
+_LARGE = 250  # an answer of this size is spelt out by another thread, so that nobody else waits for it
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _DESCRIPTION = (
     "Lists for known users and for tastes, with rules for the popularity tail, reasons, similar items and search. "
