@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import milrec
+from milrec import reasons
 from milrec.asking import Answer, Query
 from milrec.errors import DataError, SettingsError, UnknownIdError
 from milrec.models import encoder_inputs
@@ -16,6 +17,7 @@ from milrec.rows import Rows
 from milrec.rules import Rule
 from milrec.scoring import dial_shift, lists_for
 from milrec.splitting import Audience
+from milrec.tail import log_popularity
 
 MODELS = {
     "dae": {"loss": "mil"},
@@ -120,7 +122,7 @@ def test_answers_and_tables_are_the_same_lists(recommender):
         answer = one(recommender, **vars(query))
         rows = [listed[:6] for listed in answer.items]
         assert rows == [tuple(row.values())[:6] for row in table.to_pylist()]
-        assert ("unmet" in table.column_names) == bool(query.rules)
+        assert ("unmet" in table.column_names) == bool(query.rules or query.reasons)
         assert ("reasons" in table.column_names) == bool(query.reasons)
         for name, told in (("unmet", ["; ".join(answer.unmet)] * len(rows)), ("reasons", spoken(answer))):
             if name in table.column_names:
@@ -137,7 +139,7 @@ def test_lists_are_those_of_the_scores_alone(recommender):
     rows = np.arange(0, train.n_users, 7)
     audience = Audience(train.adopted, train.rejected, fitted.removed, np.arange(train.n_users)).part(rows)
     parts = (fitted.model, fitted.settings, audience, recommender._n_drawn, 15)
-    (lists,) = lists_for(*parts, shift=dial_shift(0.7, train.popularity()))
+    (lists,) = lists_for(*parts, shift=dial_shift(0.7, log_popularity(train.popularity())))
     asked = [recommender.ask(Query(user=recommender.user_ids[row], n=15, dial=0.7)) for row in rows]
     for place, answer in enumerate(recommender.answer(asked)):
         assert [listed.item for listed in answer.items] == [recommender.item_ids[item] for item in lists.items[place]]
@@ -227,6 +229,26 @@ def test_reasons_are_adopted_items_with_the_largest_parts_above_0(recommender):
         assert all(reason.title for reason in listed.reasons)
     told = [listed.reasons for listed in answer.items]
     assert any(told) == (recommender.fitted.settings.model.model != "popularity")
+
+
+def test_a_model_that_folds_in_gives_no_reasons_for_very_many_items_and_says_so(fitted, monkeypatch):
+    recommender = fitted("wmf")
+    monkeypatch.setattr(reasons, "MOST_FOLDED", 4)
+    assert any(listed.reasons for listed in one(recommender, adopted=recommender.item_ids[:4], reasons=1).items)
+    answer = one(recommender, adopted=recommender.item_ids[:5], n=3, reasons=1)
+    assert len(answer.items) == 3 and not any(listed.reasons for listed in answer.items)
+    assert answer.unmet == ("reasons: this model gives them for at most 4 adopted items, not 5",)
+    table = recommender.recommend_new(recommender.item_ids[:5], n=3, reasons=1)
+    assert table["unmet"].to_pylist() == list(answer.unmet) * 3
+    assert one(fitted("ease"), adopted=recommender.item_ids[:5], n=3, reasons=1).unmet == ()
+
+
+def test_reasons_are_folded_in_a_few_rows_at_a_time(fitted, monkeypatch):
+    recommender, sizes = fitted("mf"), []
+    whole = reasons.folded_latents
+    monkeypatch.setattr(reasons, "folded_latents", lambda *given: (sizes.append(given[2].n_rows), whole(*given))[1])
+    one(recommender, adopted=recommender.item_ids[:10], reasons=1)
+    assert sizes == [8, 3]  # with all ten, and without each of them
 
 
 def test_the_reason_on_a_checkerboard_is_an_item_of_its_colour(checkerboard):

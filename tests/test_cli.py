@@ -163,7 +163,14 @@ def test_rules_and_reasons_are_told_on_the_screen_and_in_a_file(work):
     rows = pq.read_table(work / "ruled.parquet").to_pylist()
     assert all(row["unmet"].endswith("1 of 2, the rules before it leave no room") for row in rows)
     assert sum(row["tail"] == "long" for row in rows if row["rank"] <= 4) == 3 * len({row["user"] for row in rows})
-    assert "lists do not meet every rule; see the column unmet" in done.stderr
+    assert "lists are not all that was asked for; see the column unmet" in done.stderr
+
+
+def test_an_empty_list_says_which_rule_it_does_not_meet(work):
+    (work / "own.txt").write_text("i001\n")
+    asked = ["recommend", "model", "--adopted", "i001", "--allow", "own.txt", "--rule", "long >= 1"]
+    done = succeeds(*asked, cwd=work)
+    assert done.stderr == "note: at least 1 of the list from the long tail: 0 of 1, the list is only 0 long\n"
 
 
 def test_items_are_found_by_title(work):

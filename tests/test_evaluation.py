@@ -232,7 +232,7 @@ def test_strangers_are_evaluated_alike_however_many_are_folded_in_at_once(small_
     split = milrec.split_users(small_catalogue, seed=0)
     recommender = milrec.fit(split, "mf", "mil", n_factors=4, epochs=2)
     usual = recommender.evaluate(split)
-    monkeypatch.setattr(scoring, "ROWS", 9)
+    monkeypatch.setattr(scoring, "FOLDED_ROWS", 3)
     assert recommender.evaluate(split).measures == pytest.approx(usual.measures, abs=1e-9)
 
 

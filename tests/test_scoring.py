@@ -16,8 +16,9 @@ from milrec import scoring
 from milrec.errors import SettingsError
 from milrec.models import build_model, initialise
 from milrec.presets import settings_for
-from milrec.scoring import ROWS, dial_shift, leave_out, lists_for, logits_of, top_items
+from milrec.scoring import ROWS, dial_shift, latents_of, leave_out, lists_for, logits_of, top_items
 from milrec.splitting import Audience
+from milrec.tail import log_popularity
 
 N_USERS, N_ITEMS = 150, 37
 
@@ -201,6 +202,19 @@ def test_the_logits_of_a_block_are_those_that_whoever_looks_on_is_shown(known):
         assert np.array_equal(logits_of(model, settings, audience, block, 9), shown[block])
 
 
+def test_no_more_users_are_folded_in_than_are_asked_for(monkeypatch):
+    """A single new user costs one small block, not a whole one; and his latent is that among 64."""
+    settings = settings_for("mf", "mil", {"n_factors": 3})
+    model, audience, sizes = a_model(settings), an_audience(False), []
+    many = latents_of(model, settings, audience, slice(0, ROWS), 9)
+    whole = scoring.fold_in
+    monkeypatch.setattr(scoring, "fold_in", lambda *given: (sizes.append(given[2].n_rows), whole(*given))[1])
+    for user in (0, 9, 63):
+        alone = latents_of(model, settings, audience, slice(user, user + 1), 9)
+        assert alone.shape == many.shape and torch.equal(alone[0], many[user])
+    assert sizes == [8, 8, 8]
+
+
 @pytest.mark.parametrize("at_once", [1, 2, 32])
 def test_lists_cover_every_user_once_and_in_order(monkeypatch, at_once):
     monkeypatch.setattr(scoring, "_BLOCKS_AT_ONCE", at_once)
@@ -255,17 +269,23 @@ def test_lists_that_are_not_read_to_the_end_leave_nothing_behind(monkeypatch):
 
 
 def test_the_dial_by_hand():
-    shift = dial_shift(0.5, np.array([1, 10, 1000]))
+    shift = dial_shift(0.5, log_popularity(np.array([1, 10, 1000])))
     assert shift.dtype == np.float32 and shift == pytest.approx([0, -0.5 * np.log(10), -0.5 * np.log(1000)])
-    assert dial_shift(-2, np.array([1, 10])) == pytest.approx([0, 2 * np.log(10)])
-    assert dial_shift(0, np.array([1, 10])) is None and dial_shift(-0.0, np.array([1, 10])) is None
-    assert dial_shift(1, np.array([0, 1])).tolist() == [0, 0]  # nobody's item, in data that is no split's
+    assert dial_shift(-2, log_popularity(np.array([1, 10]))) == pytest.approx([0, 2 * np.log(10)])
+    assert (
+        dial_shift(0, log_popularity(np.array([1, 10]))) is None
+        and dial_shift(-0.0, log_popularity(np.array([1, 10]))) is None
+    )
+    assert dial_shift(1, log_popularity(np.array([0, 1]))).tolist() == [
+        0,
+        0,
+    ]  # nobody's item, in data that is no split's
 
 
 @pytest.mark.parametrize("dial", [np.nan, np.inf, -np.inf, "much", None])
 def test_a_dial_is_a_finite_number(dial):
     with pytest.raises(SettingsError, match="a dial is a finite number, not "):
-        dial_shift(dial, np.array([1, 2]))
+        dial_shift(dial, log_popularity(np.array([1, 2])))
 
 
 @pytest.mark.parametrize(
@@ -276,7 +296,7 @@ def test_a_dial_is_a_finite_number(dial):
 def test_a_dial_ranks_by_the_logit_less_its_part_and_shows_the_models_own_logits(model, loss, values, known, dial):
     settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else values)
     model, audience = a_model(settings), an_audience(known)
-    shift = dial_shift(dial, np.random.default_rng(2).integers(1, 500, N_ITEMS))
+    shift = dial_shift(dial, log_popularity(np.random.default_rng(2).integers(1, 500, N_ITEMS)))
     plain, _, _ = scored(model, settings, audience)
     shown, items, scores = scored(model, settings, audience, N_ITEMS, shift=shift)
     assert np.array_equal(shown, plain)
@@ -292,7 +312,7 @@ def test_a_large_dial_orders_by_rarity_and_one_far_below_0_by_popularity(dial, o
     settings = settings_for("popularity")
     model = build_model(settings.model, 1, 4)
     model.decoder_bias.copy_(torch.tensor([5.0, 3.0, 900.0, 1.0]))
-    shift = dial_shift(dial, np.array([5, 3, 900, 1]))
+    shift = dial_shift(dial, log_popularity(np.array([5, 3, 900, 1])))
     audience = Audience(nothing(), nothing(), nothing(), np.arange(1))
     (lists,) = lists_for(model, settings, audience, 1, 4, shift=shift)
     assert lists.items.tolist() == [order]

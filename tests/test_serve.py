@@ -31,13 +31,18 @@ from schemathesis.specs.openapi.checks import (
 )
 
 import milrec
+from milrec import scorer as scorer_module
+from milrec import serve as serve_module
 from milrec.asking import Query
+from milrec.checking import read_request
 from milrec.config import build
-from milrec.errors import FolderError, SettingsError, UnknownIdError
-from milrec.gate import Limits
+from milrec.errors import BusyError, FolderError, SettingsError, UnknownIdError
 from milrec.keys import Keys, new_key, read_keys
+from milrec.limits import Limits
+from milrec.scorer import Scorer
 from milrec.serve import Server, create_app
-from milrec.service import Scorer, Service, Window, load_served
+from milrec.served import Window, load_served
+from milrec.service import Service
 from milrec.serving import known_hosts, named_folders, serve
 
 
@@ -90,7 +95,7 @@ def service(folders):
 
 @pytest.fixture(scope="module")
 def client(service) -> Client:
-    limits = Limits(max_body=20_000, max_list=60, max_ids=30, max_batch=3, max_reasons=5)
+    limits = Limits(max_body=20_000, max_list=60, max_ids=30, max_batch=3, max_total=600, max_reasons=5)
     return Client(create_app(Server(service, limits)))
 
 
@@ -156,6 +161,22 @@ def test_a_batch_answers_each_request_as_if_it_were_alone(client):
     assert first == client.post("/v1/recommend", json=good).json()
     assert "unknown user 'nobody'" in second["error"]
     assert third["model"] == "ease" and third == client.post("/v1/recommend", json={**good, "model": "ease"}).json()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"user": "u001", "n": 0}, "'n' is 0"),
+        ({"user": "u001", "m": 0}, "unknown key 'm'; known keys: model, user"),
+        ({"user": "u001", "n": 61}, "at most 60"),
+        ({"user": [1]}, "an id is text or a whole number"),
+        ([], "a request is an object"),
+    ],
+)
+def test_a_wrong_request_of_a_batch_harms_no_other(client, wrong, sentence):
+    first, second = client.post("/v1/recommend/batch", json={"requests": [wrong, {"user": "u001"}]}).json()["answers"]
+    assert set(first) == {"error"} and sentence in first["error"]
+    assert second == client.post("/v1/recommend", json={"user": "u001"}).json()
 
 
 def test_models_and_their_data_are_told(client, mil, split):
@@ -321,9 +342,9 @@ BAD_BATCHES = {
     "requests is an object": {"requests": {}},
     "requests is null": {"requests": None},
     "too many requests": {"requests": [TASTE] * 4},
-    "request is a list": {"requests": [[]]},
-    "request with a wrong n": {"requests": [{**TASTE, "n": 0}]},
-    "request with an unknown key": {"requests": [{**TASTE, "m": 0}]},
+    "requests is text": {"requests": "all"},
+    "more in all than is taken": {"requests": [{**TASTE, "n": 60, "reasons": 3}] * 3},
+    "list": [TASTE],
     "unknown key": {"requests": [TASTE], "n": 3},
     "a single request": TASTE,
 }
@@ -450,10 +471,53 @@ def test_there_are_a_hundred_kinds_of_bad_requests():
         ({**TASTE, "model": "mll"}, "unknown model 'mll'; known models: ease, mil"),
         ({"user": "nobody"}, "unknown user 'nobody'; for a user the model has not met, give adopted items"),
         ({}, "say who the list is for"),
+        ([], 'a request is an object, as {"user": "u1"}; not []'),
+        ({"user": 1.5}, "'user' is 1.5: an id is text or a whole number"),
+        ({"adopted": ["i001", None]}, "'adopted.1' is None: an id is text or a whole number"),
+        ({**TASTE, "rules": [3]}, """'rules.0': a rule is an object, as {"tail": "long", "at_least": "30%"}; not 3"""),
+        ({**TASTE, "n": 60, "reasons": 5, "rules": [{"tail": "long", "at_least": 1}] * 5}, "rules) comes to 660 over"),
     ],
 )
 def test_a_refusal_says_what_is_wrong(client, body, sentence):
     assert sentence in refused(post(client, "/v1/recommend", body))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"adopted": [None] * 100_000}, {f"k{number}": 0 for number in range(100_000)}, {"rules": [{}] * 100_000}],
+    ids=["ids", "keys", "rules"],
+)
+def test_of_a_thousand_mistakes_one_is_looked_for(body, monkeypatch):
+    """No more errors are made than are shown; the validator itself stops at the first id."""
+    with pytest.raises(SettingsError) as error:
+        read_request(body, Limits(max_ids=100_000))
+    cause = error.value.__context__
+    assert len(str(error.value)) < 300 and (cause is None or cause.error_count() <= 21)
+
+
+def test_a_long_answer_is_spelt_out_by_another_thread(folders, monkeypatch):
+    service, threads = Service({"mil": folders["mil"]}, together=4), []
+    spelt = serve_module.answer_json
+    monkeypatch.setattr(
+        serve_module, "answer_json", lambda *given: (threads.append(threading.current_thread()), spelt(*given))[1]
+    )
+    client = Client(create_app(Server(service)))
+    found = [client.post("/v1/recommend", json={"user": "u001", "n": n}).json()["items"] for n in (10, 1000)]
+    assert found[1][:10] == found[0]
+    assert threads[0] is threading.main_thread() and threads[1] is not threading.main_thread()
+    service.stop()
+
+
+def test_a_batch_counts_as_its_lists(service):
+    client = Client(create_app(Server(service, Limits(max_running=3))))
+    for number, words in ((3, None), (4, "a batch has at most 3 requests, not 4")):
+        answer = client.post("/v1/recommend/batch", json={"requests": [TASTE] * number})
+        assert answer.status_code == (422 if words else 200) and (words is None or words in refused(answer))
+    server = Server(service, Limits(max_running=3))
+    with server.room.take(1):
+        answer = Client(create_app(server)).post("/v1/recommend/batch", json={"requests": [TASTE] * 3})
+    assert answer.status_code == 503 and answer.headers["retry-after"] == "1" and "is busy" in answer.json()["error"]
+    assert server.room.taken == 0
 
 
 def test_a_body_is_not_read_beyond_its_limit(client):
@@ -514,6 +578,16 @@ def test_the_reference_page_tells_of_every_route_without_fetching_anything(clien
     assert client.get("/docs.css").headers["content-type"].startswith("text/css")
 
 
+def test_what_does_not_change_is_made_once(service, monkeypatch):
+    made = []
+    monkeypatch.setattr(serve_module, "reference_page", lambda schema: made.append(schema) or "page")
+    client = Client(create_app(Server(service)))
+    assert client.get("/docs").text == client.get("/docs").text == "page" and len(made) == 1
+    recommender = service.model("mil").recommender
+    assert recommender._directions is recommender._directions
+    assert recommender.catalogue.falling is recommender.catalogue.falling
+
+
 def test_every_answer_carries_safe_headers(client):
     for path in ("/healthz", "/v1/models", "/docs", "/nothing"):
         headers = client.get(path).headers
@@ -525,12 +599,15 @@ def test_every_answer_carries_safe_headers(client):
 
 def test_pages_of_other_sites_are_kept_out(service):
     assert known_hosts("127.0.0.1", True, ()) is None and known_hosts("0.0.0.0", False, ()) is None
+    assert known_hosts("127.0.0.2", False, ()) == {"127.0.0.1", "127.0.0.2", "::1", "localhost"}
     here = Client(create_app(Server(service, hosts=known_hosts("127.0.0.1", False, ["Lists.example"]))))
     for host in ("127.0.0.1:8000", "localhost", "[::1]:8000", "lists.example", "LISTS.example:443"):
         assert here.get("/v1/models", headers={"host": host}).status_code == 200, host
     for host in ("evil.example", "127.0.0.1.evil.example:8000", "", "localhost.", "[::2]"):
         refused = here.get("/", headers={"host": host})
         assert refused.status_code == 421 and "--allow-host NAME" in refused.json()["error"]
+        for probe in ("/healthz", "/readyz"):
+            assert here.get(probe, headers={"host": host}).status_code == 200
     for site, status in (("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)):
         headers = {"host": "localhost", "sec-fetch-site": site}
         assert here.get("/v1/models", headers=headers).status_code == status
@@ -596,6 +673,81 @@ def test_what_waits_is_answered_before_the_scorer_stops():
     assert done == list(range(20)) and all(future.done() for future in futures)
 
 
+def test_a_stopped_scorer_refuses_what_would_wait_for_ever(folders):
+    service = Service({"mil": folders["mil"]}, together=4)
+    served = service.model(None)
+    service.stop()
+    service.stop()
+    for late in (lambda: service.scorer.call(print), lambda: service.scorer.answer(served, Query(adopted=[]))):
+        with pytest.raises(BusyError, match="the server is stopping"):
+            late()
+    with pytest.raises(BusyError):
+        service.reload("mil")
+    answer = Client(create_app(Server(service))).post("/v1/recommend", json=TASTE)
+    assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+
+
+def test_large_lists_are_made_in_portions_and_models_take_turns(folders, monkeypatch):
+    """What is given up before its portion begins is not made; what waits for another model does not wait for all."""
+    monkeypatch.setattr(scorer_module, "_PORTION", 20)
+    service = Service({"mil": folders["mil"], "ease": folders["ease"]}, together=64)
+    gate, order = threading.Event(), []
+    service.scorer.call(gate.wait)
+    futures = []
+    for name, n in (("mil", 10), ("mil", 10), ("mil", 10), ("mil", 30), ("mil", 5), ("ease", 5)):
+        future = service.scorer.answer(service.model(name), Query(adopted=[], n=n))
+        future.add_done_callback(lambda future, name=name: order.append("given up" if future.cancelled() else name))
+        futures.append(future)
+    futures[0].add_done_callback(lambda _: futures[3].cancel())
+    gate.set()
+    service.stop()
+    assert order.pop(order.index("given up")) and order == ["mil", "mil", "ease", "mil", "mil"]
+    assert service.model("mil").window.facts()[0] == 4
+
+
+def test_a_request_whose_client_has_gone_is_given_up(folders, caplog):
+    caplog.set_level("INFO", "milrec.serve")
+    sizes: list[int] = []
+    service = Service({"mil": folders["mil"]}, together=4, look=sizes.append)
+    release = threading.Event()
+    service.scorer.call(release.wait)
+
+    async def leaving() -> None:
+        app, body = create_app(Server(service)), json.dumps(TASTE).encode()
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}, {"type": "http.disconnect"}])
+
+        async def receive():
+            return next(messages)
+
+        async def send(message):
+            raise AssertionError(message)
+
+        headers = [(b"content-type", b"application/json"), (b"host", b"test")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/recommend", "headers": headers, "query_string": b""}
+        await asyncio.wait_for(app(scope, receive, send), 10)
+
+    asyncio.run(leaving())
+    release.set()
+    service.stop()
+    assert sizes == [] and caplog.records[-1].facts["status"] == 499
+
+
+async def ready_while(service: Service, seconds: float) -> httpx.Response:
+    release = threading.Event()
+    service.scorer.call(lambda: release.wait(seconds))
+    transport = httpx.ASGITransport(create_app(Server(service)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        answer = await client.get("/readyz")
+    release.set()
+    return answer
+
+
+def test_a_server_that_is_busy_for_long_is_not_ready(service):
+    assert asyncio.run(ready_while(service, 0)).json() == {"status": "ready"}
+    answer = asyncio.run(ready_while(service, 20))
+    assert answer.status_code == 503 and "is busy" in answer.json()["error"]
+
+
 async def answers_while_blocked(service: Service, limits: Limits, number: int) -> list[httpx.Response]:
     """So many requests at once, while the scoring thread does something else for half a second."""
     release = threading.Event()
@@ -654,7 +806,7 @@ def test_the_figures_are_those_counted_by_hand(folders, mil):
 
 
 def test_live_figures_forget_old_lists(mil):
-    window = Window(size=2)
+    window = Window(mil.catalogue, size=2)
     first, second, third = mil.answer([mil.ask(Query(user=user, n=4)) for user in mil.user_ids[:3]])
     for answer in (first, second, third):
         window.add(answer)
@@ -674,7 +826,7 @@ def test_a_key_is_kept_as_a_hash_and_known_again(tmp_path):
     keys = read_keys(tmp_path / "keys", second)
     assert keys.owner(key) == "shop" and keys.owner(other) == "desk" and keys.owner("") is None
     assert keys.owner(key[:-1]) is None and keys.owner(line) is None and keys.owner("\ud800") is None
-    assert not Keys() and not read_keys(None, "")
+    assert not Keys()
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "milrec_secret\n", "shop sha256:12\n", "a b sha256:" + "0" * 64])
@@ -683,6 +835,15 @@ def test_a_key_file_that_holds_no_hashes_is_refused_without_repeating_it(tmp_pat
     with pytest.raises(SettingsError) as error:
         read_keys(tmp_path / "keys", "")
     assert "secret" not in str(error.value) and "--new-key" in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", " ", "# nothing", ","])
+def test_a_variable_for_keys_without_a_key_does_not_open_the_door(monkeypatch, text):
+    monkeypatch.setenv("MILREC_KEYS", text)
+    with pytest.raises(SettingsError, match="MILREC_KEYS is set but has no key"):
+        read_keys(None)
+    monkeypatch.delenv("MILREC_KEYS")
+    assert not read_keys(None)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 65, "a\nb", "ä"])
@@ -705,7 +866,7 @@ def test_models_are_named_by_their_folder_or_as_told(tmp_path):
 def test_the_limits_of_the_command_are_those_of_the_server():
     told = {name: one.default for name, one in inspect.signature(serve).parameters.items()}
     for name, value in Limits():
-        assert name == "max_reasons" or told[name] == value
+        assert told[name] == value
     with pytest.raises(SettingsError):
         build(Limits, {"timeout": 0})
 
@@ -744,6 +905,65 @@ def test_a_folder_that_is_not_whole_is_not_served(folders, tmp_path, kind):
     sentence = bad_folder(kind, tmp_path / "m")
     with pytest.raises(FolderError, match=re.escape(sentence)):
         load_served("m", tmp_path / "m")
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("gone"), KeyError("files"), ValueError("half a file")])
+def test_a_folder_that_is_taken_away_while_it_is_read_is_refused(folders, monkeypatch, error):
+    def fails(place):
+        raise error
+
+    service = Service({"mil": folders["mil"]}, together=4)
+    monkeypatch.setattr(milrec.Recommender, "load", fails)
+    answer = Client(create_app(Server(service))).post("/v1/models/mil/reload")
+    assert answer.status_code == 409 and "was it being replaced?" in refused(answer)
+    service.stop()
+
+
+def test_a_model_that_makes_no_list_is_refused(folders, monkeypatch):
+    service = Service({"mil": folders["mil"]}, together=4)
+    monkeypatch.setattr(milrec.Recommender, "answer", lambda self, asked: 1 / 0)
+    with pytest.raises(FolderError, match="makes no list"):
+        service.reload("mil")
+    service.stop()
+
+
+def test_a_reload_outlasts_the_time_limit_and_whoever_asked_for_it(folders, monkeypatch, caplog):
+    caplog.set_level("INFO", "milrec.serve")
+    service = Service({"mil": folders["mil"]}, together=4)
+    server, whole = Server(service, Limits(timeout=0.01)), service.reload
+
+    def slow(name, wait):
+        time.sleep(0.1)
+        return whole(name, wait)
+
+    monkeypatch.setattr(service, "reload", slow)
+    app = create_app(server)
+    assert Client(app).post("/v1/models/mil/reload").status_code == 200
+
+    async def given_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(server.reload("mil"), 0.01)
+        while server.measured.registry.get_sample_value(*done) < 2:
+            await asyncio.sleep(0.01)
+
+    done = ("milrec_reloads_total", {"model": "mil", "outcome": "done"})
+    asyncio.run(asyncio.wait_for(given_up(), 10))
+    assert [record.message for record in caplog.records].count("reloaded") == 2
+    service.stop()
+
+
+def test_a_reload_that_waits_reads_the_folder_after_the_one_before(folders):
+    service = Service({"mil": folders["mil"]}, together=4)
+    with service._loading, ThreadPoolExecutor(1) as pool:
+        with pytest.raises(FolderError, match="another reload is under way"):
+            service.reload("mil")
+        waiting = pool.submit(service.reload, "mil", wait=True)
+        time.sleep(0.05)
+        assert not waiting.done()
+        service._loading.release()
+        assert waiting.result() is service.model("mil")
+        service._loading.acquire()
+    service.stop()
 
 
 def test_what_users_have_elsewhere_is_not_listed(folders, small_catalogue, tmp_path, mil):
@@ -988,10 +1208,17 @@ def test_a_hang_up_signal_reloads_all_models(asking, live, place, folders):
     assert found['milrec_reloads_total{model="ease",outcome="done"}'] >= 1
 
 
+def test_a_server_that_anybody_may_ask_says_so(folders):
+    with running(folders["mil"], "--host", "0.0.0.0", wait=False) as server:
+        line = server.process.stdout.readline()
+        assert "at http://0.0.0.0:" in line and "note: whoever reaches 0.0.0.0 may ask" in server.log[0]
+
+
 def test_a_stop_waits_for_the_request_under_way(folders):
     with running(folders["mil"]) as server, socket.create_connection(("127.0.0.1", server.port), timeout=20) as link:
         body = b'{"adopted": ["i001"], "n": 2}'
-        head = f"POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        head = "POST /v1/recommend HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}"
         link.sendall(head.encode() + b"\r\n\r\n" + body[:10])
         time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
@@ -1006,6 +1233,17 @@ def test_a_stop_waits_for_the_request_under_way(folders):
         assert answer.startswith(b"HTTP/1.1 200") and b'"rank":2' in answer
         code, log = server.ended()
         assert code == 0 and "Traceback" not in log and '"stopped"' in log
+
+
+def test_a_stop_during_a_reload_ends_the_process(folders):
+    """The stop comes while folders are being read, or just before the new model is tried."""
+    for seconds in (0.0, 0.05):
+        with running(*(f"m{number}={folders['mil']}" for number in range(4))) as server:
+            server.process.send_signal(signal.SIGHUP)
+            time.sleep(seconds)
+            server.process.send_signal(signal.SIGTERM)
+            code, log = server.ended()
+            assert code == 0 and '"stopped"' in log
 
 
 def test_a_killed_server_leaves_the_model_folders_as_they_were(place, folders):
@@ -1041,6 +1279,7 @@ def test_mistakes_at_the_start_are_one_sentence(folders, tmp_path):
             ([tmp_path / "bad"], "is not the one that was saved"),
             ([folders["mil"], "--keys", tmp_path / "none"], "there is no key file"),
             ([folders["mil"], "--port", port], f"port {port} cannot be listened on"),
+            ([folders["mil"], "--host", ".."], "'..' port 8000 cannot be listened on"),
             ([folders["mil"], folders["mil"]], "two models are called 'mil'"),
         ):
             done = milrec_serve(*arguments)

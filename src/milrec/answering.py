@@ -13,19 +13,19 @@ from milrec.artifacts import Fitted
 from milrec.asking import Answer, Asked, ListedItem, Reason, Wanted
 from milrec.catalogue import TAIL_NAMES, Catalogue
 from milrec.models import CollaborativeAutoencoder, MatrixFactorization, WeightedFactorization
-from milrec.reasons import parts_of_logits, strongest
+from milrec.reasons import parts_of_logits, strongest, why_none
 from milrec.rules import list_under
-from milrec.scoring import Scores, leave_out, score_blocks, top_items
+from milrec.scoring import Scores, dial_shift, leave_out, score_blocks, top_items
 from milrec.splitting import Audience
 
-Numbers = npt.NDArray[np.int64]
+Ranked = npt.NDArray[np.int64]  # items by number, best first
 
 
 @dataclass(frozen=True, eq=False)
 class Listed:
     """An answer in numbers."""
 
-    items: Numbers
+    items: Ranked
     scores: npt.NDArray[np.float32]
     reasons: list[list[tuple[int, float]]]  # for each item, places among the adopted items and their parts of the logit
     unmet: tuple[str, ...]
@@ -41,8 +41,9 @@ def lists_asked(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Seque
 
         def use(block: slice, scores: Scores, audience: Audience = audience, places: list[int] = places) -> None:
             for place, row in zip(places[block], scores, strict=True):
-                if dial := asked[place].wanted.dial:
-                    row += (-dial * catalogue.logs).astype(np.float32)
+                shift = dial_shift(asked[place].wanted.dial, catalogue.logs)
+                if shift is not None:
+                    row += shift
             leave_out(scores, audience, block)
             for place, row in zip(places[block], scores, strict=True):
                 lists[place] = _listed(fitted, catalogue, n_drawn, asked[place], row)
@@ -84,20 +85,22 @@ def _listed(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Asked, ro
     else:
         items = _best(row, wish.n)
     reasons: list[list[tuple[int, float]]] = [[]] * len(items)
-    if wish.reasons:
+    if wish.reasons and (why := why_none(fitted, asked)):
+        unmet = (*unmet, why)
+    elif wish.reasons:
         reasons = strongest(parts_of_logits(fitted, asked, items, n_drawn), wish.reasons)
     return Listed(items, row[items], reasons, unmet)
 
 
-def _best(row: npt.NDArray[np.float32], n: int) -> Numbers:
+def _best(row: npt.NDArray[np.float32], n: int) -> Ranked:
     items = top_items(row[None, :], n)[0]
-    listed: Numbers = items[items >= 0]
+    listed: Ranked = items[items >= 0]
     return listed
 
 
 def _listed_under_rules(
     catalogue: Catalogue, wish: Wanted, row: npt.NDArray[np.float32]
-) -> tuple[Numbers, tuple[str, ...]]:
+) -> tuple[Ranked, tuple[str, ...]]:
     parts = [members[_best(row[members], wish.n)] for members in catalogue.members]
     listed, unmet = list_under(
         wish.rules, wish.n, [part.tolist() for part in parts], [row[part].tolist() for part in parts]

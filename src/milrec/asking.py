@@ -85,7 +85,7 @@ class ListedItem(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """A list, best first, and a sentence for each rule that could not be met."""
+    """A list, best first, and a sentence for each rule that could not be met, or where reasons could not be given."""
 
     items: tuple[ListedItem, ...]
     unmet: tuple[str, ...] = ()

@@ -1,27 +1,32 @@
-"""What the server is asked and what it answers, as checked JSON; the descriptions are those of the OpenAPI schema."""
+"""What the server is asked and what it answers, in JSON; the descriptions are those of the OpenAPI schema.
+
+A `Raw…` body has the schema of a body, but is read by `checking`, which says at once what is wrong with a large one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictInt, StrictStr
 
 from milrec.asking import Answer, Query
 from milrec.rules import Rule
-from milrec.service import Served
+from milrec.scorer import size_of
+from milrec.served import Served
 
 Id = Annotated[StrictStr | StrictInt, Field(description="an id, as text or as a whole number")]
+Ids = Annotated[list[Id], Field(fail_fast=True)]  # a list of a thousand mistakes is one mistake
+MOST_RULES = 20
 Tail = Literal["short", "medium", "long"]
 
 
-class Asked(BaseModel):
+class Body(BaseModel):
     """A body of a request: unknown keys are refused, nothing is converted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
-class RecommendBody(Asked):
+class RecommendBody(Body):
     """Who the list is for, a known user or a taste, and what it shall be like."""
 
     model_config = ConfigDict(
@@ -35,14 +40,20 @@ class RecommendBody(Asked):
 
     model: StrictStr | None = Field(None, description="name of a model; unset: the first one served")
     user: Id | None = Field(None, description="a known user; instead of adopted and rejected")
-    adopted: list[Id] | None = Field(None, description="items that somebody the model has not met has or likes")
-    rejected: list[Id] | None = Field(None, description="items that they do not like; never listed")
+    adopted: Ids | None = Field(None, description="items that somebody the model has not met has or likes")
+    rejected: Ids | None = Field(None, description="items that they do not like; never listed")
     n: StrictInt = Field(20, ge=1, description="length of the list")
-    allow: list[Id] | None = Field(None, description="the only items that may be listed")
-    exclude: list[Id] | None = Field(None, description="items that may not be listed")
+    allow: Ids | None = Field(None, description="the only items that may be listed")
+    exclude: Ids | None = Field(None, description="items that may not be listed")
     dial: float = Field(0.0, description="rank by score - dial × ln(popularity): above 0 lists rarer items")
-    rules: list[Rule] = Field([], max_length=20, description="shares or numbers of items from an interval of the tail")
+    rules: list[Rule] = Field(
+        [], max_length=MOST_RULES, description="shares or numbers of items from an interval of the tail"
+    )
     reasons: StrictInt = Field(0, ge=0, description="so many adopted items that speak for each listed one")
+
+    @property
+    def size(self) -> int:
+        return size_of(self.n, self.reasons, len(self.rules))
 
     def query(self) -> Query:
         return Query(
@@ -58,10 +69,20 @@ class RecommendBody(Asked):
         )
 
 
-class BatchBody(Asked):
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+RawRecommendBody = Annotated[Any, PlainValidator(_as_it_is, json_schema_input_type=RecommendBody)]
+
+
+class BatchBody(Body):
     """Several requests at once; each is answered as if it had come alone."""
 
-    requests: list[RecommendBody] = Field(min_length=1, description="the requests, answered in this order")
+    requests: list[RawRecommendBody] = Field(min_length=1, description="the requests, answered in this order")
+
+
+RawBatchBody = Annotated[Any, PlainValidator(_as_it_is, json_schema_input_type=BatchBody)]
 
 
 class Error(BaseModel):
@@ -88,7 +109,7 @@ class ReasonFacts(BaseModel):
     weight: float
 
 
-class Listed(ItemFacts):
+class ListedFacts(ItemFacts):
     """An item of a list."""
 
     rank: int
@@ -108,8 +129,8 @@ class RecommendAnswer(BaseModel):
     """A list, best item first."""
 
     model: str
-    items: list[Listed]
-    unmet: list[str] = Field(description="rules that could not be met, a sentence for each")
+    items: list[ListedFacts]
+    unmet: list[str] = Field(description="rules and reasons that could not be met, a sentence for each")
     shares: Shares
     mean_popularity: float | None = Field(description="of the listed items; null for an empty list")
 
@@ -224,29 +245,3 @@ def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
         "shares": answer.shares,
         "mean_popularity": answer.mean_popularity,
     }
-
-
-def sentence_of(errors: Sequence[Any], batch: bool) -> str:
-    """The first mistake of a request in one sentence; a misspelt key before what is missing because of it."""
-    first = min(errors, key=lambda one: one["type"] != "extra_forbidden")
-    where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
-    key, shown = ".".join(where), repr(first["input"])
-    if first["type"] == "json_invalid":
-        return f"the body is not readable JSON ({first['ctx']['error']} at character {first['loc'][-1]})"
-    if first["type"] == "extra_forbidden":
-        return f"unknown key '{key}'; known keys: {', '.join(_known_keys(where, batch))}"
-    if isinstance(first["input"], bytes):
-        return "send the body as JSON, with the header Content-Type: application/json"
-    if first["type"] == "missing":
-        return f"'{key}' is missing" if key else "the request needs a body, in JSON"
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":
-        return f"'{key}': {message}" if key else message
-    value = shown if len(shown) <= 80 else shown[:79] + "…"
-    return f"'{key or 'body'}' is {value}: {message[0].lower()}{message[1:]}"
-
-
-def _known_keys(where: Sequence[str], batch: bool) -> list[str]:
-    if "rules" in where[:-1]:
-        return list(Rule.model_fields)
-    return list((BatchBody if batch and len(where) == 1 else RecommendBody).model_fields)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from milrec.errors import UnknownIdError
 from milrec.finding import Texts, whole
 from milrec.interactions import Interactions, numbers_of
-from milrec.tail import TailInterval, popularity_order, tail_intervals
+from milrec.tail import TailInterval, log_popularity, popularity_order, tail_intervals
 
 TAIL_NAMES = [interval.name.lower() for interval in TailInterval]
 
@@ -49,8 +49,12 @@ class Catalogue:
     @cached_property
     def logs(self) -> npt.NDArray[np.float64]:
         """ln(popularity) of each item: what a dial takes away."""
-        logs: npt.NDArray[np.float64] = np.log(np.maximum(self.popularity, 1))
-        return logs
+        return log_popularity(self.popularity)
+
+    @cached_property
+    def falling(self) -> npt.NDArray[np.int64]:
+        """The popularity of the items, largest first."""
+        return np.sort(self.popularity)[::-1]
 
     @cached_property
     def members(self) -> list[npt.NDArray[np.int64]]:

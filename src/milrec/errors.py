@@ -6,6 +6,7 @@
     ├── UnknownIdError   a user or an item that the data or the model has never seen
     ├── FolderError      a data, split, model or run folder is absent, damaged, foreign or in the way
     ├── DownloadError    a data set could not be fetched, or is not what its publisher offers
+    ├── BusyError        the server cannot take a request now
     └── FitError         fitting cannot go on (the loss is not finite, the checkpoint belongs to another fit)
 
 Each message is one sentence: what is wrong, the value, the cure. The command line prints it and ends with
@@ -37,6 +38,10 @@ class FolderError(MilrecError):
 
 class DownloadError(MilrecError):
     """A data set could not be fetched, or is not what its publisher offers."""
+
+
+class BusyError(MilrecError):
+    """The server cannot take a request now; the same may be asked again."""
 
 
 class FitError(MilrecError):

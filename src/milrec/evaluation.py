@@ -89,7 +89,7 @@ def evaluate(
         own, lower = (pairs.indptr[block.start : block.stop + 1] for pairs in (targets, rejected_targets))
         ordered_shares(logits, own, targets.indices, lower, rejected_targets.indices, order[block])
 
-    n_drawn, shift = _n_drawn(settings, train), dial_shift(dial, popularity)
+    n_drawn, shift = _n_drawn(settings, train), dial_shift(dial, tail.log_popularity(popularity))
     for lists in lists_for(model, settings, audience, n_drawn, LIST_LENGTH, look=look, shift=shift):
         tally.add_lists(lists.items, _hits(lists, targets))
         tally.add_rejected(lists, rejected_targets)

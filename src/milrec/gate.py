@@ -12,16 +12,16 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from milrec.config import Settings
 from milrec.keys import Keys
+from milrec.limits import Limits
 from milrec.measured import Measured
 
 Scope = MutableMapping[str, Any]
@@ -40,19 +40,9 @@ _HEADERS = {
     b"referrer-policy": b"no-referrer",
     b"cross-origin-resource-policy": b"same-origin",
 }
+_PROBES = ("/healthz", "/readyz")  # asked by address, whatever the server is called
+_PATIENCE = 0.25  # seconds until it is watched whether the client is still there
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-
-
-class Limits(Settings):
-    """What one request, and all at a time, may ask for."""
-
-    max_body: int = Field(1_000_000, ge=1, description="bytes of a request body")
-    max_list: int = Field(1_000, ge=1, description="items in a list (n)")
-    max_ids: int = Field(10_000, ge=1, description="ids in adopted, rejected, allow and exclude, each")
-    max_reasons: int = Field(20, ge=0, description="reasons for each item")
-    max_batch: int = Field(100, ge=1, description="requests in a batch")
-    max_running: int = Field(512, ge=1, description="requests at a time; more are told to try again")
-    timeout: float = Field(30, gt=0, description="seconds until a request is given up")
 
 
 class Refused(HTTPException):
@@ -62,11 +52,82 @@ class Refused(HTTPException):
         super().__init__(status, sentence, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
+class Room:
+    """How many lists, or other requests, are being worked on."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    @contextmanager
+    def take(self, number: int) -> Iterator[None]:
+        self.taken += number
+        try:
+            yield
+        finally:
+            self.taken -= number
+
+    def check(self, limit: int) -> None:
+        if self.taken > limit:
+            raise Refused(503, "the server is busy; try again in a second", retry_after="1")
+
+
 @dataclass
 class _Sent:
     """What has gone out so far of an answer."""
 
     status: int | None = None
+
+
+class _Inward:
+    """The body of a request, but not more of it than is allowed, whatever its head said."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._limit = receive, limit
+        self._read = 0
+        self.reading = False  # whether the app waits for more of the body
+
+    async def __call__(self) -> Message:
+        self.reading = True
+        message = await self._receive()
+        self.reading = message.get("more_body", False)
+        self._read += len(message.get("body", b""))
+        if self._read > self._limit:
+            raise Refused(413, _too_large(self._limit), connection="close")
+        return message
+
+    async def end(self) -> None:
+        """Wait until the client has gone."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+class _Watch:
+    """Gives a request up when its client has gone; one that is answered at once is not watched at all."""
+
+    def __init__(self, inward: _Inward, sent: _Sent) -> None:
+        self._inward, self._sent = inward, sent
+        self._request = asyncio.current_task()
+        self._watcher: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(_PATIENCE, self._begin)
+        self.gone = False
+
+    def _begin(self) -> None:
+        if self._inward.reading:
+            self._timer = self._loop.call_later(_PATIENCE, self._begin)
+        else:
+            self._watcher = self._loop.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        await self._inward.end()
+        if self._sent.status is None and self._request is not None:
+            self.gone = True
+            self._request.cancel()
+
+    def stop(self) -> None:
+        self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
 
 
 class Gate:
@@ -80,10 +141,10 @@ class Gate:
         measured: Measured,
         open_metrics: bool,
         hosts: frozenset[str] | None,
+        room: Room,
     ) -> None:
         self._app, self._keys, self._limits, self._measured = app, keys, limits, measured
-        self._open_metrics, self._hosts = open_metrics, hosts
-        self._running = 0
+        self._open_metrics, self._hosts, self._room = open_metrics, hosts, room
         self._prefix, self._numbers = secrets.token_hex(4).encode(), itertools.count(1)  # of requests without an id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,21 +158,26 @@ class Gate:
         request_id = given if _REQUEST_ID.fullmatch(given) else b"%s-%d" % (self._prefix, next(self._numbers))
         outward = _outward(send, sent, request_id, scope["path"])
         owner: str | None = None
-        self._running += 1
+        inward = _Inward(receive, self._limits.max_body)
+        watch = _Watch(inward, sent)
         self._measured.running.inc()
         try:
-            owner = self._admitted(scope, headers)
-            async with asyncio.timeout(self._limits.timeout):
-                await self._app(scope, _limited(receive, self._limits.max_body), outward)
+            with self._room.take(1):
+                owner = self._admitted(scope, headers)
+                async with asyncio.timeout(None if _takes_its_time(scope) else self._limits.timeout):
+                    await self._app(scope, inward, outward)
         except Refused as refused:
             await _refuse(outward, sent, refused)
         except TimeoutError:
             sentence = f"there was no answer within {self._limits.timeout:g} seconds; ask for less or try again"
             await _refuse(outward, sent, Refused(503, sentence, retry_after="1"))
+        except asyncio.CancelledError:
+            if not watch.gone:
+                raise
         except Exception:  # answered in the app already; said here, once
             log.exception("failed", extra={"facts": {"id": request_id.decode()}})
         finally:
-            self._running -= 1
+            watch.stop()
             self._measured.running.dec()
             self._note(scope, sent, request_id, owner, time.perf_counter() - started)
 
@@ -131,8 +197,8 @@ class Gate:
             owner = self._keys.owner(key)
             if owner is None:
                 raise Refused(401, "this key is not known to the server", www_authenticate="Bearer")
-        if path.startswith("/v1/") and self._running > self._limits.max_running:
-            raise Refused(503, "the server is busy; try again in a second", retry_after="1")
+        if path.startswith("/v1/"):
+            self._room.check(self._limits.max_running)
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self._limits.max_body:
             raise Refused(413, _too_large(self._limits.max_body), connection="close")
@@ -141,7 +207,7 @@ class Gate:
     def _refuse_strangers(self, headers: dict[bytes, bytes], path: str) -> None:
         """Keep pages of other sites out: those in the same browser, and those that give our address another name."""
         host = _name_of(headers.get(b"host", b"").decode("latin-1"))
-        if self._hosts is not None and host not in self._hosts:
+        if self._hosts is not None and host not in self._hosts and path not in _PROBES:
             raise Refused(421, f"this server is not known as '{host[:100]}'; start it with --allow-host NAME")
         if path.startswith("/v1/") and headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
             raise Refused(403, "pages of other sites may not ask this server")
@@ -181,19 +247,9 @@ def _too_large(limit: int) -> str:
     return f"the request body is larger than {limit:,} bytes"
 
 
-def _limited(receive: Receive, limit: int) -> Receive:
-    """The same body, but not more of it than is allowed, whatever its head said."""
-    read = 0
-
-    async def limited() -> Message:
-        nonlocal read
-        message = await receive()
-        read += len(message.get("body", b""))
-        if read > limit:
-            raise Refused(413, _too_large(limit), connection="close")
-        return message
-
-    return limited
+def _takes_its_time(scope: Scope) -> bool:
+    """A reload: it lasts as long as the folder is large, and goes on whoever waits for it."""
+    return bool(scope["method"] == "POST" and re.fullmatch(r"/v1/models/[^/]+/reload", scope["path"]))
 
 
 def _outward(send: Send, sent: _Sent, request_id: bytes, path: str) -> Send:

@@ -61,8 +61,12 @@ def read_keys(path: Path | None, environment: str | None = None) -> Keys:
         lines += _parsed(text.splitlines(), f"key file '{path}'")
         if not lines:
             raise SettingsError(f"key file '{path}' has no key: nobody could ask; add one with --new-key NAME")
-    told = os.environ.get(KEYS_VARIABLE, "") if environment is None else environment
-    lines += _parsed(told.replace(",", "\n").splitlines(), f"environment variable {KEYS_VARIABLE}")
+    told = os.environ.get(KEYS_VARIABLE) if environment is None else environment
+    if told is not None:
+        more = _parsed(told.replace(",", "\n").splitlines(), f"environment variable {KEYS_VARIABLE}")
+        if not more:  # a secret that was not filled in must not open the door
+            raise SettingsError(f"environment variable {KEYS_VARIABLE} is set but has no key; add one, or unset it")
+        lines += more
     return Keys(tuple(lines))
 
 

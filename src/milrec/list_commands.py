@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from milrec.errors import SettingsError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Dial = Annotated[
     float, typer.Option(help="Rank by score - DIAL × ln(popularity): above 0 lists rarer items, below 0 popular ones.")
@@ -88,43 +84,32 @@ def recommend(
     for name, ids in (("allow", allowed), ("exclude", excluded)):
         if ids is not None and (outside := recommender.outside_catalogue(ids)):
             note(f"{outside} of {len(ids)} ids in the {name} file are not in the catalogue")
-    how = (n, allowed, excluded, dial, rules, reasons)
     unmet: list[str] = []
+
+    def told(who: object, sentences: str) -> None:
+        unmet.append(sentences if who is None else f"user '{who}': {sentences}")
+
+    how = (n, allowed, excluded, dial, rules, reasons, told)
     if all:
         assert out is not None
         total = recommender.fitted.train.n_users
         with progress_bar("Listing", "users") as report:
-            batches = _watched(recommender.recommend_all(*how), unmet)
-            rows = write_batches(out, batches, lambda done: report(min(done, total), total))
+            rows = write_batches(out, recommender.recommend_all(*how), lambda done: report(min(done, total), total))
         say(f"{rows:,} rows for {total:,} users → {out}")
         if unmet:
-            note(f"{len(unmet):,} of {total:,} lists do not meet every rule; see the column unmet")
+            note(f"{len(unmet):,} of {total:,} lists are not all that was asked for; see the column unmet")
         return
     if adopted is not None:
         lists = recommender.recommend_new(_ids_of(adopted), _ids_of(rejected or ""), *how)
     else:
         lists = recommender.recommend(users, *how)
-    batches = _watched(lists.to_batches(), unmet)
     if out is not None:
-        rows = write_batches(out, batches, schema=lists.schema)
+        rows = write_batches(out, lists.to_batches(), schema=lists.schema)
         say(f"{rows:,} rows → {out}")
     else:
-        list(batches)
-        table_of_lists(lists.drop_columns("unmet") if rules else lists)
+        table_of_lists(lists.drop_columns("unmet") if rules or reasons else lists)
     for sentences in unmet:
         note(sentences)
-
-
-def _watched(batches: Iterable[pa.RecordBatch], unmet: list[str]) -> Iterator[pa.RecordBatch]:
-    """The same batches; `unmet` gathers what each list says of rules that could not be met."""
-    for batch in batches:
-        if "unmet" in batch.schema.names:
-            for row in batch.select(
-                [name for name in ("user", "rank", "unmet") if name in batch.schema.names]
-            ).to_pylist():
-                if row["rank"] == 1 and row["unmet"]:
-                    unmet.append(f"user '{row['user']}': {row['unmet']}" if "user" in row else row["unmet"])
-        yield batch
 
 
 def similar(

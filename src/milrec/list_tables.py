@@ -23,7 +23,7 @@ def list_schema(train: Interactions, wish: Wanted, users: bool) -> pa.Schema:
         fields.append(("title", train.items["title"].type))
     fields += [("score", pa.float32()), ("popularity", pa.int32()), ("tail", pa.string())]
     fields += [("reasons", pa.string())] if wish.reasons else []
-    fields += [("unmet", pa.string())] if wish.rules else []
+    fields += [("unmet", pa.string())] if wish.rules or wish.reasons else []
     return pa.schema(fields)
 
 
@@ -60,7 +60,7 @@ def item_columns(train: Interactions, catalogue: Catalogue, items: npt.NDArray[n
 
 
 def _texts(catalogue: Catalogue, asked: Asked, listed: Listed) -> list[str]:
-    """For each item its reasons: `Alien (0.41), Heat (0.2)`."""
+    """For each item its reasons: `Alien (0.41); Heat (0.2)`."""
 
     def name(place: int) -> str:
         item = int(asked.adopted[place])

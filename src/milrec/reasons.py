@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import csr_array
 
 from milrec.artifacts import Fitted
 from milrec.asking import Asked
@@ -27,12 +26,19 @@ from milrec.models import (
     encoder_inputs,
 )
 from milrec.rows import Rows
-from milrec.scoring import ROWS, latents_of
-from milrec.splitting import Audience
+from milrec.scoring import FOLDED_ROWS, folded_latents
 
 Parts = npt.NDArray[np.float64]  # (n_adopted, n_listed)
 Latents = npt.NDArray[np.float32]  # (1 + n_adopted, width)
 Folded = MatrixFactorization | WeightedFactorization
+MOST_FOLDED = 200  # adopted items: for more, folding in without each of them would take minutes
+
+
+def why_none(fitted: Fitted, asked: Asked) -> str | None:
+    """Why no reasons can be given, where that is so."""
+    if not isinstance(fitted.model, Folded) or len(asked.adopted) <= MOST_FOLDED:
+        return None
+    return f"reasons: this model gives them for at most {MOST_FOLDED} adopted items, not {len(asked.adopted)}"
 
 
 def parts_of_logits(fitted: Fitted, asked: Asked, items: npt.NDArray[np.int64], n_drawn: int) -> Parts:
@@ -45,7 +51,7 @@ def parts_of_logits(fitted: Fitted, asked: Asked, items: npt.NDArray[np.int64], 
         return weights
     if isinstance(model, DenoisingAutoencoder | CollaborativeAutoencoder) and model.settings.encoder == "linear":
         return _linear_parts(model, asked, items)
-    if isinstance(model, MatrixFactorization | WeightedFactorization):
+    if isinstance(model, Folded):
         latents = _folded_without_each(fitted, model, asked, n_drawn)
     else:
         latents = _latents_without_each(model, asked)
@@ -88,17 +94,23 @@ def _latents_without_each(model: Autoencoder, asked: Asked) -> Latents:
 
 
 def _folded_without_each(fitted: Fitted, model: Folded, asked: Asked, n_drawn: int) -> Latents:
-    """The same for a user who is folded in, in the blocks that lists are scored in."""
-    n, shape = len(asked.adopted), (len(asked.adopted) + 1, model.n_items)
-    kept = np.vstack([np.ones(n, dtype=bool), ~np.eye(n, dtype=bool)])  # (1 + n, n)
-    people, places = np.nonzero(kept)
-    adopted = csr_array((asked.weights[places], (people, asked.adopted[places])), shape=shape)
-    users, rejected = np.repeat(np.arange(n + 1), len(asked.rejected)), np.tile(asked.rejected, n + 1)
-    refused = csr_array((np.ones(len(users), dtype=np.float32), (users, rejected)), shape=shape)
-    audience = Audience(adopted, refused, adopted, None)
-    blocks = [slice(start, min(start + ROWS, n + 1)) for start in range(0, n + 1, ROWS)]
-    latents = [latents_of(model, fitted.settings, audience, block, n_drawn) for block in blocks]
-    return torch.cat(latents)[: n + 1].cpu().numpy()
+    """The same for a user who is folded in, a few rows at a time."""
+    n, latents = len(asked.adopted), []
+    for start in range(-1, n, FOLDED_ROWS):  # -1: without none of them
+        left_out = np.arange(start, min(start + FOLDED_ROWS, n))
+        kept = left_out[:, None] != np.arange(n)  # (n_rows, n)
+        places = np.nonzero(kept)[1]
+        adopted = Rows(_starts(kept.sum(axis=1)), asked.adopted[places], asked.weights[places])
+        refused = np.tile(asked.rejected, len(kept))
+        rejected = Rows(
+            _starts(np.full(len(kept), len(asked.rejected))), refused, np.ones(len(refused), dtype=np.float32)
+        )
+        latents.append(folded_latents(model, fitted.settings, adopted, rejected, n_drawn))
+    return torch.cat(latents).cpu().numpy()
+
+
+def _starts(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(counts)])
 
 
 def _adopted(asked: Asked) -> Rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from milrec.training import Report
 from milrec.training import fit as fit_factors
 
 _USERS_AT_ONCE = 2048
+Told = Callable[[Any, str], None]  # a user (None: a new one), and what could not be met in the list
 
 
 def fit(
@@ -161,16 +163,18 @@ class Recommender:
         dial: float = 0.0,
         rules: Rules = (),
         reasons: int = 0,
+        told: Told | None = None,
     ) -> pa.Table:
         """Lists for known users, best first: user, rank, item, title (where known), score, popularity, tail.
 
         Items are ranked by logit - dial × ln(popularity): a dial above 0 lists rarer items, below 0 more popular ones.
         Rules, as `long >= 30%`, add a column `unmet` that says which of them could not be met; `reasons` adds one with
-        so many of the adopted items that speak for an item, each with its part of the logit.
+        so many of the adopted items that speak for an item, each with its part of the logit. `told` is called for each
+        list that could not be all that was asked for: an empty one has no row to say so.
         """
         rows = self.catalogue.user_numbers(several(users)).tolist()
         wish = wanted(self.catalogue, Query(None, None, (), n, allow, exclude, dial, rules, reasons))
-        return pa.Table.from_batches(self._known(rows, wish), list_schema(self.fitted.train, wish, users=True))
+        return pa.Table.from_batches(self._known(rows, wish, told), list_schema(self.fitted.train, wish, users=True))
 
     def recommend_all(
         self,
@@ -180,10 +184,11 @@ class Recommender:
         dial: float = 0.0,
         rules: Rules = (),
         reasons: int = 0,
+        told: Told | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Lists for every known user, a batch of users at a time."""
         wish = wanted(self.catalogue, Query(None, None, (), n, allow, exclude, dial, rules, reasons))
-        yield from self._known(range(self.fitted.train.n_users), wish)
+        yield from self._known(range(self.fitted.train.n_users), wish, told)
 
     def recommend_new(
         self,
@@ -195,11 +200,12 @@ class Recommender:
         dial: float = 0.0,
         rules: Rules = (),
         reasons: int = 0,
+        told: Told | None = None,
     ) -> pa.Table:
         """A list for a user the model has not met, from adopted (and rejected) items alone; nothing is refitted."""
         asked = self.ask(Query(None, adopted, rejected, n, allow, exclude, dial, rules, reasons))
         schema = list_schema(self.fitted.train, asked.wanted, users=False)
-        return pa.Table.from_batches([self._batch([asked], schema)], schema)
+        return pa.Table.from_batches([self._batch([asked], schema, told)], schema)
 
     def ask(self, query: Query) -> Asked:
         """A query, checked and with its ids looked up; what is wrong with it is an error that says so."""
@@ -244,8 +250,7 @@ class Recommender:
             name, likeness = "weight", model.item_weight[number].numpy().copy()  # (n_items,)
             likeness[likeness <= 0] = -np.inf
         else:
-            factors = torch.nn.functional.normalize(model.decoder_weight.detach(), dim=1)
-            name, likeness = "cosine", (factors @ factors[number]).numpy()  # (n_items,)
+            name, likeness = "cosine", (self._directions @ self._directions[number]).numpy()  # (n_items,)
         likeness[number] = -np.inf
         items = top_items(likeness[None, :], list_length(n))[0]
         items = items[items >= 0]
@@ -253,19 +258,29 @@ class Recommender:
         columns |= item_columns(self.fitted.train, self.catalogue, items)
         return pa.table({**columns, name: pa.array(likeness[items])})
 
+    @cached_property
+    def _directions(self) -> torch.Tensor:
+        """The factors of the items, each of length 1."""
+        assert not isinstance(self.fitted.model, Popularity | ItemToItem)
+        return torch.nn.functional.normalize(self.fitted.model.decoder_weight.detach(), dim=1)
+
     def outside_catalogue(self, ids: Iterable[Any]) -> int:
         """How many of these item ids the model does not know."""
         given = several(ids)
         return len(given) - len(self.catalogue.items_among(given))
 
-    def _known(self, rows: Sequence[int], wish: Wanted) -> Iterator[pa.RecordBatch]:
+    def _known(self, rows: Sequence[int], wish: Wanted, told: Told | None) -> Iterator[pa.RecordBatch]:
         schema = list_schema(self.fitted.train, wish, users=True)
         for first in range(0, len(rows), _USERS_AT_ONCE):
             asked = [known_user(self.fitted, row, wish) for row in rows[first : first + _USERS_AT_ONCE]]
-            yield self._batch(asked, schema)
+            yield self._batch(asked, schema, told)
 
-    def _batch(self, asked: Sequence[Asked], schema: pa.Schema) -> pa.RecordBatch:
+    def _batch(self, asked: Sequence[Asked], schema: pa.Schema, told: Told | None) -> pa.RecordBatch:
         lists = lists_asked(self.fitted, self.catalogue, self._n_drawn, asked)
+        for one, listed in zip(asked, lists, strict=True):
+            if told is not None and listed.unmet:
+                user = None if one.row is None else self.fitted.train.users["id"][one.row].as_py()
+                told(user, "; ".join(listed.unmet))
         return list_batch(self.fitted.train, self.catalogue, asked, lists, schema)
 
 

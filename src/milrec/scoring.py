@@ -37,6 +37,7 @@ from milrec.splitting import Audience
 from milrec.workers import Task, available, workers, zeros
 
 ROWS = 64  # users per matrix product
+FOLDED_ROWS = 8  # users folded in together: each costs 150 steps over the catalogue, and empty rows cost the same
 _COLUMNS = 1024  # items per matrix product
 _BLOCKS_AT_ONCE = 32  # lists are handed on every 2048 users
 _LARGEST_DIAL = 1e30  # beyond it logits count for nothing already, and single precision ends
@@ -134,10 +135,10 @@ def checked_dial(dial: float) -> float:
     return min(max(float(dial), -_LARGEST_DIAL), _LARGEST_DIAL)
 
 
-def dial_shift(dial: float, popularity: npt.NDArray[np.int64]) -> npt.NDArray[np.float32] | None:
+def dial_shift(dial: float, logs: npt.NDArray[np.float64]) -> npt.NDArray[np.float32] | None:
     """-dial × ln(popularity) for each item: what turns lists towards rare items, or popular ones; None for 0."""
     dial = checked_dial(dial)
-    return (-dial * np.log(np.maximum(popularity, 1))).astype(np.float32) if dial else None
+    return (-dial * logs).astype(np.float32) if dial else None
 
 
 def leave_out(scores: Scores, audience: Audience, block: slice, allowed: npt.NDArray[np.bool_] | None = None) -> None:
@@ -183,17 +184,17 @@ def latents_of(
     users = np.arange(block.start, block.stop)
     if isinstance(model, MatrixFactorization | WeightedFactorization):
         if audience.rows is None:
-            adopted, rejected = (_filled(Rows.of(pairs, users)) for pairs in (audience.adopted, audience.rejected))
-            if isinstance(model, WeightedFactorization):
-                return weighted_fold_in(model, adopted)
-            return fold_in(model, settings, adopted, rejected, n_drawn)
+            latent = torch.zeros(ROWS, model.decoder_weight.shape[1], device=device)
+            adopted, rejected = (Rows.of(pairs, users) for pairs in (audience.adopted, audience.rejected))
+            latent[: len(users)] = folded_latents(model, settings, adopted, rejected, n_drawn)
+            return latent
         rows = np.resize(audience.rows[block], ROWS)
         with torch.no_grad():
             return model.encode(torch.from_numpy(rows).to(device))
     inputs = encoder_inputs(Rows.of(audience.adopted, users), model.settings.input_weights)
     if isinstance(model, CollaborativeAutoencoder) and audience.rows is not None:
         inputs = with_own_rows(inputs, len(model.decoder_bias) + audience.rows[block])
-    inputs = _filled(inputs)
+    inputs = _filled(inputs, ROWS)
     product = torch.zeros(ROWS, model.encoder_weight.shape[1])
     weight = model.encoder_weight.detach().cpu().numpy()
     weighted_rows(0, ROWS, weight, inputs.indptr, inputs.items, inputs.values, product.numpy())
@@ -201,7 +202,31 @@ def latents_of(
         return model.latent(product.to(device))
 
 
-def _filled(rows: Rows) -> Rows:
-    """The same with empty rows up to `ROWS`."""
-    more = np.full(ROWS - rows.n_rows, rows.indptr[-1])
+def folded_latents(
+    model: MatrixFactorization | WeightedFactorization,
+    settings: FitSettings,
+    adopted: Rows,
+    rejected: Rows,
+    n_drawn: int,
+) -> Tensor:
+    """Latents of new users, in blocks of `FOLDED_ROWS`, the last one filled up: none depends on its neighbours."""
+    if isinstance(model, WeightedFactorization):
+        return weighted_fold_in(model, adopted)
+    latents = []
+    for start in range(0, adopted.n_rows, FOLDED_ROWS):
+        own, refused = (_filled(_cut(rows, start), FOLDED_ROWS) for rows in (adopted, rejected))
+        latents.append(fold_in(model, settings, own, refused, n_drawn))
+    return torch.cat(latents)[: adopted.n_rows]
+
+
+def _cut(rows: Rows, start: int) -> Rows:
+    """At most `FOLDED_ROWS` rows."""
+    indptr = rows.indptr[start : start + FOLDED_ROWS + 1]
+    pairs = slice(indptr[0], indptr[-1])
+    return Rows(indptr - indptr[0], rows.items[pairs], rows.values[pairs])
+
+
+def _filled(rows: Rows, n_rows: int) -> Rows:
+    """The same with empty rows up to a number."""
+    more = np.full(n_rows - rows.n_rows, rows.indptr[-1])
     return Rows(np.concatenate([rows.indptr, more]), rows.items, rows.values)

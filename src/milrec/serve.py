@@ -8,39 +8,44 @@ import mimetypes
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi import Body, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from milrec.bodies import (
     BatchAnswer,
-    BatchBody,
     Curve,
     Error,
     ItemFacts,
     Items,
     ModelFacts,
     Models,
+    RawBatchBody,
+    RawRecommendBody,
     RecommendAnswer,
     RecommendBody,
     SimilarItems,
     UserFacts,
     Users,
     answer_json,
-    sentence_of,
 )
-from milrec.errors import FolderError, MilrecError, SettingsError, UnknownIdError
-from milrec.gate import App, Gate, Limits, log
+from milrec.checking import check_total, read_batch, read_request, sentence_of, within
+from milrec.errors import BusyError, FolderError, MilrecError, UnknownIdError
+from milrec.gate import App, Gate, Room, log
 from milrec.keys import Keys
+from milrec.limits import Limits
 from milrec.measured import Measured
 from milrec.reference import reference_page
-from milrec.service import Served, Service
+from milrec.served import Served
+from milrec.service import Service
 
+_READY_SECONDS = 1.0  # a server whose scoring thread has no moment for so long is not ready
+_LARGE = 250  # an answer of this size is spelt out by another thread, so that nobody else waits for it
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _DESCRIPTION = (
     "Lists for known users and for tastes, with rules for the popularity tail, reasons, similar items and search. "
@@ -72,31 +77,45 @@ class Server:
     measured: Measured = field(default_factory=Measured)
     open_metrics: bool = False
     hosts: frozenset[str] | None = None  # names that the server may be asked by; None: any
+    room: Room = field(default_factory=Room)
 
     async def call(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Work for the scoring thread."""
         return await asyncio.wrap_future(self.service.scorer.call(partial(work, *arguments)))
 
-    async def answer(self, body: RecommendBody) -> dict[str, Any]:
-        self.check(body)
+    async def answer(self, body: RecommendBody) -> str:
+        """An answer, as JSON."""
         served = self.service.model(body.model)
         answer = await asyncio.wrap_future(self.service.scorer.answer(served, body.query()))
-        return answer_json(served, answer)
+        if body.size < _LARGE:
+            return _ENCODER.encode(answer_json(served, answer))
+        return await asyncio.to_thread(lambda: _ENCODER.encode(answer_json(served, answer)))
 
-    def check(self, body: RecommendBody) -> None:
-        """Hold a request against the limits."""
-        limits = self.limits
-        within("n", body.n, limits.max_list)
-        within("reasons", body.reasons, limits.max_reasons)
-        for name in ("adopted", "rejected", "allow", "exclude"):
-            if len(getattr(body, name) or ()) > limits.max_ids:
-                raise SettingsError(f"'{name}' has more than {limits.max_ids:,} ids, the most that are taken")
-
-    async def reload(self, name: str) -> Served:
-        """Read a model's folder again, in a thread of its own; the old one serves on meanwhile."""
-        self.service.model(name)
+    async def answer_or_error(self, body: RecommendBody | MilrecError) -> str:
+        """An answer of a batch: what is wrong with one of the requests does not harm the others."""
         try:
-            served = await asyncio.to_thread(self.service.reload, name)
+            if isinstance(body, MilrecError):
+                raise body
+            return await self.answer(body)
+        except BusyError:
+            raise
+        except MilrecError as error:
+            return _ENCODER.encode({"error": str(error)})
+
+    def checked(self, raw: Any) -> RecommendBody | MilrecError:
+        try:
+            return read_request(raw, self.limits)
+        except MilrecError as error:
+            return error
+
+    async def reload(self, name: str, wait: bool = False) -> Served:
+        """Read a model's folder again; the old one serves on meanwhile. Goes on, and is told, whoever asked for it."""
+        self.service.model(name)
+        return await asyncio.shield(self._reload(name, wait))
+
+    async def _reload(self, name: str, wait: bool) -> Served:
+        try:
+            served = await asyncio.to_thread(self.service.reload, name, wait)
         except Exception as error:
             self.measured.reloads.labels(name, "refused").inc()
             log.warning("reload refused", extra={"facts": {"model": name, "error": str(error)}})
@@ -104,11 +123,6 @@ class Server:
         self.measured.reloads.labels(name, "done").inc()
         log.info("reloaded", extra={"facts": {"model": name, "fingerprint": served.fingerprint}})
         return served
-
-
-def within(name: str, value: int, limit: int) -> None:
-    if value > limit:
-        raise SettingsError(f"'{name}' is {value}; this server gives at most {limit:,}")
 
 
 def create_app(server: Server) -> App:
@@ -134,26 +148,24 @@ def create_app(server: Server) -> App:
     _operating(app, server)
     _pages(app)
     _mistakes(app)
-    return Gate(app, server.keys, server.limits, server.measured, server.open_metrics, server.hosts)
+    return Gate(app, server.keys, server.limits, server.measured, server.open_metrics, server.hosts, server.room)
 
 
 def _recommending(app: FastAPI, server: Server) -> None:
     @app.post("/v1/recommend", tags=["lists"], response_model=RecommendAnswer, responses=_BODY_ERRORS)
-    async def recommend(body: RecommendBody) -> Response:
+    async def recommend(body: Annotated[RawRecommendBody, Body()]) -> Response:
         """A list for a known user, or for a taste: items that somebody adopted and rejected."""
-        return _json(await server.answer(body))
+        return _text(await server.answer(read_request(body, server.limits)))
 
     @app.post("/v1/recommend/batch", tags=["lists"], response_model=BatchAnswer, responses=_BODY_ERRORS)
-    async def batch(body: BatchBody) -> Response:
+    async def batch(body: Annotated[RawBatchBody, Body()]) -> Response:
         """Several lists; what is wrong with one of the requests does not harm the others."""
-        if len(body.requests) > server.limits.max_batch:
-            raise SettingsError(f"a batch has at most {server.limits.max_batch:,} requests, not {len(body.requests):,}")
-        tasks = [server.answer(one) for one in body.requests]
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, MilrecError):
-                raise answer
-        return _json({"answers": [_or_error(answer) for answer in answers]})
+        bodies = [server.checked(one) for one in read_batch(body, server.limits)]
+        check_total((one for one in bodies if isinstance(one, RecommendBody)), server.limits)
+        with server.room.take(len(bodies) - 1):  # the gate counted one
+            server.room.check(server.limits.max_running)
+            answers = await asyncio.gather(*(server.answer_or_error(one) for one in bodies))
+        return _text(f'{{"answers":[{",".join(answers)}]}}')
 
 
 def _looking_up(app: FastAPI, server: Server) -> None:
@@ -223,10 +235,16 @@ def _operating(app: FastAPI, server: Server) -> None:
         """The process is alive."""
         return {"status": "alive"}
 
-    @app.get("/readyz", tags=["operation"])
-    async def readyz() -> dict[str, str]:
-        """Models are loaded and requests are answered."""
-        return {"status": "ready"}
+    busy = {"model": Error, "description": "Requests wait for longer than a second"}
+
+    @app.get("/readyz", tags=["operation"], responses={503: busy})
+    async def readyz() -> Response:
+        """Models are loaded and requests are answered: the thread that makes lists has a moment within a second."""
+        try:
+            await asyncio.wait_for(server.call(lambda: None), _READY_SECONDS)
+        except TimeoutError:
+            raise BusyError("the server is busy: requests wait for longer than a second") from None
+        return _json({"status": "ready"})
 
     @app.get("/metrics", tags=["operation"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
@@ -235,7 +253,8 @@ def _operating(app: FastAPI, server: Server) -> None:
 
 
 def _pages(app: FastAPI) -> None:
-    files = _files_of("web")
+    files, style = _files_of("web"), _files_of("templates")["reference.css"]
+    reference = cache(lambda: reference_page(app.openapi()))
 
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
@@ -247,11 +266,11 @@ def _pages(app: FastAPI) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return Response(reference_page(app.openapi()), media_type="text/html")
+        return Response(reference(), media_type="text/html")
 
     @app.get("/docs.css", include_in_schema=False)
     async def docs_style() -> Response:
-        return Response(_files_of("templates")["reference.css"], media_type="text/css")
+        return Response(style, media_type="text/css")
 
 
 def _mistakes(app: FastAPI) -> None:
@@ -265,9 +284,13 @@ def _mistakes(app: FastAPI) -> None:
     async def not_so(request: Request, error: MilrecError) -> Response:
         return _json({"error": str(error)}, 422)
 
+    @app.exception_handler(BusyError)
+    async def not_now(request: Request, error: BusyError) -> Response:
+        return _json({"error": str(error)}, 503, {"retry-after": "1"})
+
     @app.exception_handler(RequestValidationError)
     async def not_understood(request: Request, error: RequestValidationError) -> Response:
-        return _json({"error": sentence_of(error.errors(), request.url.path.endswith("/batch"))}, 422)
+        return _json({"error": sentence_of(error.errors())}, 422)
 
     @app.exception_handler(HTTPException)
     async def not_found(request: Request, error: HTTPException) -> Response:
@@ -283,13 +306,13 @@ def _mistakes(app: FastAPI) -> None:
         return _json({"error": "the server failed to answer; its log says why, under the request's X-Request-ID"}, 500)
 
 
-def _or_error(answer: Any) -> dict[str, Any]:
-    return {"error": str(answer)} if isinstance(answer, MilrecError) else answer
-
-
 def _json(value: Any, status: int = 200, headers: Any = None) -> Response:
     """JSON in ASCII: an id with half a character in it can be given back."""
-    return Response(_ENCODER.encode(value), status, headers, media_type="application/json")
+    return _text(_ENCODER.encode(value), status, headers)
+
+
+def _text(text: str, status: int = 200, headers: Any = None) -> Response:
+    return Response(text, status, headers, media_type="application/json")
 
 
 def _files_of(folder: str) -> dict[str, bytes]:

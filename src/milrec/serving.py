@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import signal
 import socket
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from milrec.errors import MilrecError, SettingsError
+from milrec.errors import SettingsError
+from milrec.limits import Limits
 
 if TYPE_CHECKING:
     from milrec.serve import Server
 
 _SWITCH_SECONDS = 0.0002  # not 0.005: so long the scoring thread would keep the one that talks to clients waiting
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_THIS_MACHINE = frozenset({"127.0.0.1", "::1", "localhost"})
+_UNSET = Limits()
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
@@ -46,12 +49,20 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME", help="Host name that a proxy passes on; may be given several times."),
     ] = None,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request body.")] = 1_000_000,
-    max_list: Annotated[int, typer.Option(min=1, help="Items in a list (n).")] = 1_000,
-    max_ids: Annotated[int, typer.Option(min=1, help="Ids in adopted, rejected, allow, exclude, each.")] = 10_000,
-    max_batch: Annotated[int, typer.Option(min=1, help="Requests in a batch.")] = 100,
-    max_running: Annotated[int, typer.Option(min=1, help="Requests at a time; more are told to try again.")] = 512,
-    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds until a request is given up.")] = 30,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request body.")] = _UNSET.max_body,
+    max_list: Annotated[int, typer.Option(min=1, help="Items in a list (n).")] = _UNSET.max_list,
+    max_ids: Annotated[
+        int, typer.Option(min=1, help="Ids in adopted, rejected, allow, exclude, each.")
+    ] = _UNSET.max_ids,
+    max_reasons: Annotated[int, typer.Option(min=0, help="Reasons for each item.")] = _UNSET.max_reasons,
+    max_batch: Annotated[int, typer.Option(min=1, help="Requests in a batch.")] = _UNSET.max_batch,
+    max_total: Annotated[
+        int, typer.Option(min=1, help="n × (1 + reasons + rules), over all lists of a request.")
+    ] = _UNSET.max_total,
+    max_running: Annotated[
+        int, typer.Option(min=1, help="Lists at a time; who asks for more is told to try again.")
+    ] = _UNSET.max_running,
+    timeout: Annotated[float, typer.Option(min=0.01, help="Seconds until a request is given up.")] = _UNSET.timeout,
     together: Annotated[int, typer.Option(min=1, help="Requests scored together at most.")] = 256,
 ) -> None:
     """Serve models over HTTP: lists, reasons, similar items and search for programs, a page for people.
@@ -88,22 +99,27 @@ def serve(
     for folder in folders.values():
         open_folder(folder, "model")
     taken = bound(host, port)
-    from milrec.gate import Limits
     from milrec.measured import Measured
     from milrec.serve import Server
     from milrec.service import Service
+    from milrec.show import note
 
     limits = Limits(
         max_body=max_body,
         max_list=max_list,
         max_ids=max_ids,
+        max_reasons=max_reasons,
         max_batch=max_batch,
+        max_total=max_total,
         max_running=max_running,
         timeout=timeout,
     )
+    address = taken.getsockname()[0]
+    if not accepted and not ipaddress.ip_address(address).is_loopback:
+        note(f"whoever reaches {address} may ask: there are no keys (--keys FILE)")
     measured = Measured()
     service = Service(folders, together, known, measured.together.observe)
-    hosts = known_hosts(taken.getsockname()[0], bool(accepted), allow_host or ())
+    hosts = known_hosts(address, bool(accepted), allow_host or ())
     run(Server(service, limits, accepted, measured, open_metrics, hosts), taken)
 
 
@@ -134,9 +150,9 @@ def known_hosts(address: str, keys: bool, more: Sequence[str]) -> frozenset[str]
     Without keys, whoever reaches the port may ask. On a loopback address that is this machine alone, unless a page of
     another site makes its own name lead here; such a name is refused.
     """
-    if not more and (keys or address not in _LOOPBACK):
+    if not more and (keys or not ipaddress.ip_address(address).is_loopback):
         return None
-    return _LOOPBACK | {address} | {name.lower() for name in more}
+    return _THIS_MACHINE | {address} | {name.lower() for name in more}
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -146,8 +162,9 @@ def bound(host: str, port: int) -> socket.socket:
         taken = socket.socket(family, kind, protocol)
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(address)
-    except OSError as error:
-        raise SettingsError(f"'{host}' port {port} cannot be listened on ({error.strerror}); choose another") from None
+    except (OSError, UnicodeError) as error:  # the latter: '..' is no name at all
+        why = getattr(error, "strerror", None) or "not a name of a host"
+        raise SettingsError(f"'{host}' port {port} cannot be listened on ({why}); choose another") from None
     return taken
 
 
@@ -171,15 +188,11 @@ def run(server: Server, taken: socket.socket) -> None:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, self.handle_exit, number, None)
-            tasks = set()  # a task that nobody holds may be forgotten half-way
-
-            def again() -> None:
-                task = loop.create_task(_reload_all(server, names))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-
-            loop.add_signal_handler(signal.SIGHUP, again)
+            wanted = asyncio.Event()
+            loop.add_signal_handler(signal.SIGHUP, wanted.set)
+            reloading = loop.create_task(_reload_when(wanted, server, names))
             yield
+            reloading.cancel()
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
@@ -204,7 +217,10 @@ def run(server: Server, taken: socket.socket) -> None:
     log.info("stopped")
 
 
-async def _reload_all(server: Server, names: Sequence[str]) -> None:
-    for name in names:
-        with suppress(MilrecError):  # the log says it
-            await server.reload(name)
+async def _reload_when(wanted: asyncio.Event, server: Server, names: Sequence[str]) -> None:
+    """Reload all models whenever it is wanted; if it is again meanwhile, once more."""
+    while await wanted.wait():
+        wanted.clear()
+        for name in names:
+            with suppress(Exception):  # the log says it
+                await server.reload(name, wait=True)

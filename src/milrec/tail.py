@@ -27,6 +27,12 @@ def popularity_order(popularity: Popularity) -> npt.NDArray[np.int64]:
     return np.argsort(-popularity.astype(np.int64), kind="stable").astype(np.int64)
 
 
+def log_popularity(popularity: Popularity) -> npt.NDArray[np.float64]:
+    """ln(popularity) of each item; 0 for one that nobody has."""
+    logs: npt.NDArray[np.float64] = np.log(np.maximum(popularity, 1))
+    return logs
+
+
 def interval_cuts(popularity: Popularity) -> tuple[int, int]:
     """N33 and N66: how many of the most popular items hold one and two thirds of all interactions (table 7)."""
     cumulative = np.cumsum(popularity[popularity_order(popularity)])
