@@ -101,7 +101,7 @@ def opened(tab, address):
         return tab
 
     yield open_page
-    tab.unroute_all(behavior="wait")
+    tab.unroute_all(behavior="ignoreErrors")
     tab.goto("about:blank")
     tab.emulate_media(reduced_motion="reduce", color_scheme="light")
     for event, listener in listeners.items():
