@@ -53,8 +53,10 @@ def serving(*arguments):
             if found := re.search(r"http://127\.0\.0\.1:\d+", said.replace("\n", "")):
                 break
         assert found, said
-        yield found.group(0)
-        process.send_signal(signal.SIGTERM)
+        try:
+            yield found.group(0)
+        finally:  # a test that fails ends its server too
+            process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 
 
