@@ -3,9 +3,10 @@
 const KEY = "milrec-key";
 
 export class KeyNeeded extends Error {}
-export class NoAnswer extends Error {}
+export class NotThere extends Error {}
 
 export const keepKey = (key) => sessionStorage.setItem(KEY, key);
+export const foreignSign = (key) => /[^!-~]/u.exec(key)?.[0]; // keys are plain signs, all that a header may hold
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
 // The server's sentences begin small, as they stand in a log too.
@@ -19,7 +20,7 @@ async function ask(path, options = {}) {
     answer = await fetch(path, { ...options, headers, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new NoAnswer("The server does not answer; is it still running?");
+    throw new Error("The server does not answer; is it still running?");
   }
   let body = null;
   try {
@@ -30,15 +31,16 @@ async function ask(path, options = {}) {
   if (answer.ok && body !== null) return body;
   const said = sentence(body?.error ?? `The server answered with ${answer.status} and no reason.`);
   if (answer.status === 401 || answer.status === 403) throw new KeyNeeded(said);
+  if (answer.status === 404) throw new NotThere(said);
   throw new Error(said);
 }
 
 const of = (model, rest) => `v1/models/${encodeURIComponent(model)}/${rest}`;
 const search = (text, n) => new URLSearchParams({ search: text, n });
 
-export const allModels = () => ask("v1/models");
-export const popularityCurve = (model) => ask(of(model, "popularity?points=200"));
-export const oneItem = (model, item) => ask(of(model, `items/${encodeURIComponent(item)}`));
+export const allModels = (signal) => ask("v1/models", { signal });
+export const popularityCurve = (model, signal) => ask(of(model, "popularity?points=200"), { signal });
+export const oneItem = (model, item, signal) => ask(of(model, `items/${encodeURIComponent(item)}`), { signal });
 export const findItems = (model, text, signal) => ask(of(model, `items?${search(text, 8)}`), { signal });
 export const findUsers = (model, text, signal) => ask(of(model, `users?${search(text, 8)}`), { signal });
 export const oneUser = (model, user, signal) => ask(of(model, `users/${encodeURIComponent(user)}`), { signal });

@@ -4,8 +4,9 @@ import * as api from "./api.js";
 import { combobox } from "./combobox.js";
 import { light, popularityFigure } from "./curve.js";
 import { byId, count, later, make, percent } from "./dom.js";
+import { itemOf, keepItem, learnCurve, learnItems } from "./learnt.js";
 import { column, nameOf, showColumns } from "./results.js";
-import { LONGEST, MOST_MODELS, emptyState, isLength, namesSomebody, parseRule, readState, requestOf, ruleSentence, ruleText, writeState } from "./state.js";
+import { LONGEST, MOST_MODELS, emptyState, isLength, namesSomebody, parseRule, readState, requestOf, ruleSentence, undialledRequest, whyNot, writeState } from "./state.js";
 
 const COLOURS = { mil: "mil", pointwise: "ce", multinomial: "multi" };
 
@@ -14,7 +15,6 @@ let models = []; // what the server has, each with its colour
 let curve = null; // of the first chosen model
 let shown = []; // the entries on the page
 let asking = null; // the request under way
-const items = new Map(); // model and id → item, for the chips
 
 // ---- sentences ----
 
@@ -27,7 +27,9 @@ function fail(error) {
   if (error.name === "AbortError") return;
   byId("notes").replaceChildren();
   if (error instanceof api.KeyNeeded) return askForKey(error);
-  say("bad", error.message, " ", make("button", { type: "button", class: "plain", onclick: () => (models.length ? update() : start()) }, "Try again"));
+  byId("results").classList.toggle("stale", shown.length > 0);
+  const older = shown.length > 0 && " The lists below are from before.";
+  say("bad", error.message, older, " ", make("button", { type: "button", class: "plain", onclick: start }, "Try again"));
 }
 
 function askForKey(error) {
@@ -37,8 +39,19 @@ function askForKey(error) {
   byId("key").focus();
 }
 
+function takeKey(event) {
+  event.preventDefault();
+  const key = byId("key").value.trim();
+  const foreign = api.foreignSign(key);
+  byId("notes").replaceChildren();
+  if (foreign) return say("bad", `A key holds plain letters, digits and signs only; '${foreign}' is none of them.`);
+  api.keepKey(key);
+  start();
+}
+
 // ---- models ----
 
+const sameModels = (some, others) => some.length === others.length && some.every((one, at) => one.name === others[at].name && one.fitted.fingerprint === others[at].fitted.fingerprint);
 const chosen = () => state.models.map((name) => models.find((model) => model.name === name));
 
 function withColours(known) {
@@ -81,12 +94,14 @@ function showModels() {
 
 // ---- whom for ----
 
-function asOption(item) {
-  return { value: item.item, label: nameOf(item), detail: `${item.tail} tail, ${count(item.popularity)} adopters`, tail: item.tail, item };
+function asOption(model, item) {
+  keepItem(model, item);
+  return { value: item.item, label: nameOf(item), detail: `${item.tail} tail, ${count(item.popularity)} adopters`, tail: item.tail };
 }
 
 async function searchItems(text, signal) {
-  return (await api.findItems(state.models[0], text, signal)).items.map(asOption);
+  const [model] = chosen();
+  return (await api.findItems(model.name, text, signal)).items.map((item) => asOption(model, item));
 }
 
 async function searchUsers(text, signal) {
@@ -94,7 +109,6 @@ async function searchUsers(text, signal) {
 }
 
 function add(kind, option) {
-  items.set(option.value, option.item);
   const other = kind === "liked" ? "disliked" : "liked";
   state[other] = state[other].filter((item) => item !== option.value);
   if (!state[kind].includes(option.value)) state[kind] = [...state[kind], option.value];
@@ -103,7 +117,7 @@ function add(kind, option) {
 
 function chips(kind) {
   const rows = state[kind].map((id) => {
-    const item = items.get(id);
+    const item = itemOf(chosen()[0], id);
     const drop = () => {
       state[kind] = state[kind].filter((one) => one !== id);
       update();
@@ -116,11 +130,8 @@ function chips(kind) {
 }
 
 // The titles of items that came with the address; an unknown one keeps its id, and the lists say what is wrong with it.
-async function learnItems() {
-  const missing = [...state.liked, ...state.disliked].filter((id) => !items.has(id));
-  if (!missing.length) return;
-  await Promise.all(missing.map(async (id) => items.set(id, await api.oneItem(state.models[0], id).catch(() => null))));
-  showTaste();
+async function nameTaste(signal) {
+  if (await learnItems(chosen()[0], [...state.liked, ...state.disliked], signal)) showTaste();
 }
 
 function showTaste() {
@@ -153,13 +164,20 @@ async function showUser(signal) {
 
 // ---- dial, length, rules ----
 
+// The number fields as the state has them; one that is being typed in keeps its text.
+function showNumbers(typing = document.activeElement) {
+  if (typing !== byId("dial-number")) byId("dial-number").value = state.dial;
+  if (typing === byId("n")) return;
+  byId("n").value = state.n;
+  judgeLength(state.n);
+}
+
 function showControls() {
-  if (document.activeElement !== byId("dial-number")) byId("dial-number").value = state.dial;
+  showNumbers();
   byId("dial").value = state.dial;
   byId("dial").setAttribute("aria-valuetext", state.dial === 0 ? "0, lists as the models make them" : `${state.dial}, ${state.dial > 0 ? "rarer" : "more popular"} items first`);
   byId("dial-said").textContent = state.dial === 0 ? "At 0 the lists are as the models make them."
     : state.dial > 0 ? "Above 0 rarer items move up." : "Below 0 more popular items move up.";
-  if (document.activeElement !== byId("n")) byId("n").value = state.n;
   if (state.rules.length) byId("rules-part").open = true;
   byId("rules").replaceChildren(...state.rules.map((rule) => make("li", { class: "chip" }, make("span", {}, ruleSentence(rule)),
     make("button", { type: "button", "aria-label": `Remove the rule: ${ruleSentence(rule)}`, onclick: () => {
@@ -173,9 +191,9 @@ function addRule(event) {
   event.preventDefault();
   const [kind, amount, unit, first, tail] = ["kind", "amount", "unit", "first", "tail"].map((name) => byId(`rule-${name}`).value);
   const rule = parseRule(`${tail} ${kind} ${amount}${unit}${first ? ` in ${first}` : ""}`);
-  const known = rule && state.rules.some((one) => ruleText(one) === ruleText(rule));
-  byId("rule-said").textContent = !rule ? "A rule needs a whole number, or 0 to 100 %." : known ? "This rule is there already." : "";
-  if (!rule || known) return;
+  const wrong = rule ? whyNot(rule, state.rules) : "A rule needs a whole number, or 0 to 100 %.";
+  byId("rule-said").textContent = wrong ?? "";
+  if (wrong) return;
   state.rules = [...state.rules, rule];
   update();
 }
@@ -188,11 +206,15 @@ function changeDial(text) {
   updateSoon();
 }
 
-function changeLength(text) {
-  const n = Number(text);
+function judgeLength(n) {
   byId("n-said").textContent = isLength(n) ? "" : `A list here has 1 to ${LONGEST} items.`;
   byId("n").setAttribute("aria-invalid", !isLength(n));
-  if (!isLength(n)) return;
+  return isLength(n);
+}
+
+function changeLength(text) {
+  const n = Number(text);
+  if (!judgeLength(n)) return;
   state.n = n;
   updateSoon();
 }
@@ -210,9 +232,14 @@ async function update() {
   const { signal } = asking;
   byId("lists").setAttribute("aria-busy", "true");
   try {
-    const [answers] = await Promise.all([fetchLists(signal), learnCurve(), learnItems(), showUser(signal)]);
+    const [answers, ownCurve, known] = await Promise.all([
+      fetchLists(signal), learnCurve(chosen()[0], signal), api.allModels(signal), nameTaste(signal), showUser(signal),
+    ]);
     if (signal.aborted) return;
+    if (!sameModels(models, known.models)) return await take(known.models); // a model was loaded anew
+    curve = ownCurve;
     byId("notes").querySelectorAll(".bad").forEach((box) => box.remove());
+    byId("results").classList.remove("stale");
     if (answers) showLists(answers);
     else await showInvitation();
     byId("lists").setAttribute("aria-busy", "false");
@@ -231,13 +258,8 @@ function updateSoon() {
 async function fetchLists(signal) {
   if (!namesSomebody(state)) return null;
   const requests = state.models.map((name) => requestOf(state, name));
-  if (state.dial !== 0) requests.push(...state.models.map((name) => requestOf(state, name, 0)));
+  if (state.dial !== 0) requests.push(...state.models.map((name) => undialledRequest(state, name)));
   return api.recommend(requests, signal);
-}
-
-async function learnCurve() {
-  const name = state.models[0];
-  if (curve?.name !== name) curve = { name, ...(await api.popularityCurve(name)) };
 }
 
 function showLists(answers) {
@@ -270,14 +292,14 @@ async function showInvitation() {
   shown = [];
   drawCurve();
   byId("said").textContent = "";
-  const [name] = state.models;
-  const nobody = { model: name, adopted: [], n: 6 };
-  const [users, [liked]] = await Promise.all([api.findUsers(name, "").catch(() => ({ users: [] })), api.recommend([nobody]).catch(() => [{}])]);
+  const [model] = chosen();
+  const nobody = { model: model.name, adopted: [], n: 6 };
+  const [users, [liked]] = await Promise.all([api.findUsers(model.name, "").catch(() => ({ users: [] })), api.recommend([nobody]).catch(() => [{}])]);
   if (namesSomebody(state)) return;
   byId("results").classList.add("empty"); // the invitation above the curve
   const titles = (liked.items ?? []).map((item) => make("li", {}, make("button", { type: "button", class: "chip", onclick: () => {
     state.whom = "taste";
-    add("liked", asOption(item));
+    add("liked", asOption(model, item));
   } }, make("span", { class: `dot ${item.tail}` }), nameOf(item))));
   const people = users.users.slice(0, 6).map((user) => make("li", {}, make("button", { type: "button", class: "chip", onclick: () => chooseUser(user) }, user)));
   showColumns(byId("lists"), [make("section", { class: "card invitation", "aria-labelledby": "invitation" },
@@ -325,14 +347,11 @@ function listen() {
   });
   byId("dial").addEventListener("input", () => changeDial(byId("dial").value));
   byId("dial-number").addEventListener("input", () => changeDial(byId("dial-number").value));
+  byId("dial-number").addEventListener("blur", () => (byId("dial-number").value = state.dial));
   byId("n").addEventListener("input", () => changeLength(byId("n").value));
   byId("rule-form").addEventListener("submit", addRule);
   byId("copy").addEventListener("click", copyLink);
-  byId("key-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    api.keepKey(byId("key").value.trim());
-    start();
-  });
+  byId("key-form").addEventListener("submit", takeKey);
   byId("skip").addEventListener("click", (event) => {
     event.preventDefault(); // the part behind the # is the state
     byId("lists").focus();
@@ -343,7 +362,7 @@ function listen() {
       if (item) light(item.dataset.item, on);
     });
   }
-  addEventListener("hashchange", open);
+  addEventListener("hashchange", () => (models.length ? open() : start()));
   addEventListener("resize", later(150, () => curve && !byId("app").hidden && drawCurve()));
 }
 
@@ -354,18 +373,25 @@ function open() {
   for (const sentence of notes) say("warn", sentence);
   state = given;
   chooseModels();
+  showNumbers(null);
   return update();
 }
 
+function take(known) {
+  models = withColours(known);
+  return open();
+}
+
 async function start() {
+  let known;
   try {
-    models = withColours((await api.allModels()).models);
+    known = (await api.allModels()).models;
   } catch (error) {
     return fail(error);
   }
   byId("key-form").hidden = true;
   byId("app").hidden = false;
-  return open();
+  return take(known);
 }
 
 listen();

@@ -4,7 +4,9 @@
 export const DEFAULT_LENGTH = 20;
 export const LONGEST = 100;
 export const MOST_MODELS = 4;
-const RULE = /^(short|medium|long)\s*(>=|<=)\s*(\d+(?:\.\d+)?)\s*(%?)(?:\s+in\s+(\d+))?$/;
+const MOST_RULES = 20;
+const MOST_ITEMS = 1e9; // as the server counts them in rules
+const RULE = /^(short|medium|long)\s*(>=|<=)\s*(\d+(?:\.\d{1,6})?)\s*(%?)(?:\s+in\s+(\d+))?$/;
 
 export const emptyState = () => ({
   models: [], whom: "taste", user: null, liked: [], disliked: [], dial: 0, n: DEFAULT_LENGTH, rules: [],
@@ -33,8 +35,10 @@ export function readState(fragment) {
   }
   for (const text of given.getAll("rule")) {
     const rule = parseRule(text);
-    if (rule) state.rules.push(rule);
-    else notes.push(`The link has a rule '${text}' that cannot be read; rules look like 'long >= 30%' or 'short <= 2 in 10'.`);
+    const wrong = rule && whyNot(rule, state.rules);
+    if (!rule) notes.push(`The link has a rule '${text}' that cannot be read; rules look like 'long >= 30%' or 'short <= 2 in 10'.`);
+    else if (wrong) notes.push(`The link has a rule '${text}' that is left out. ${wrong}`);
+    else state.rules.push(rule);
   }
   return { state, notes };
 }
@@ -60,11 +64,23 @@ export function parseRule(text) {
   const found = RULE.exec(text.trim());
   if (!found) return null;
   const [, tail, sign, amount, unit, first] = found;
-  if (unit === "%" ? Number(amount) > 100 : !Number.isInteger(Number(amount))) return null;
+  if (unit === "%" ? Number(amount) > 100 : !isCount(amount)) return null;
+  if (first && (!isCount(first) || Number(first) === 0)) return null;
   return { tail, sign, amount: Number(amount), unit, first: first ? Number(first) : null };
 }
 
-export const ruleText = (rule) =>
+const isCount = (text) => Number.isInteger(Number(text)) && Number(text) <= MOST_ITEMS;
+
+// Why a rule cannot stand beside others, in a sentence; null where it can.
+export function whyNot(rule, others) {
+  const { sign, amount, unit, first } = rule;
+  if (sign === ">=" && !unit && first && amount > first) return `The first ${first} cannot hold ${amount} items.`;
+  if (others.some((one) => ruleText(one) === ruleText(rule))) return "This rule is there already.";
+  if (others.length >= MOST_RULES) return `A list can have ${MOST_RULES} rules at most.`;
+  return null;
+}
+
+const ruleText = (rule) =>
   `${rule.tail} ${rule.sign} ${rule.amount}${rule.unit}${rule.first ? ` in ${rule.first}` : ""}`;
 
 export function ruleSentence(rule) {
@@ -73,16 +89,19 @@ export function ruleSentence(rule) {
   return `${rule.sign === ">=" ? "at least" : "at most"} ${amount} of ${part} from the ${rule.tail} tail`;
 }
 
-// The state as the body of a request for one model, at the state's dial or another.
-export function requestOf(state, model, dial = state.dial) {
+// The state as the body of a request for one model.
+export function requestOf(state, model) {
   const whom = state.whom === "user" ? { user: state.user } : { adopted: state.liked, rejected: state.disliked };
   const rules = state.rules.map((rule) => ({
     tail: rule.tail,
     [rule.sign === ">=" ? "at_least" : "at_most"]: rule.unit ? `${rule.amount}%` : rule.amount,
     ...(rule.first ? { first: rule.first } : {}),
   }));
-  return { model, ...whom, n: state.n, dial, rules, reasons: 2 };
+  return { model, ...whom, n: state.n, dial: state.dial, rules, reasons: 2 };
 }
+
+// The same list with the dial at 0, to compare with; its reasons, which can be slow to find, are not shown.
+export const undialledRequest = (state, model) => ({ ...requestOf(state, model), dial: 0, reasons: 0 });
 
 // Whether anybody is named yet for whom a list could be made.
 export const namesSomebody = (state) =>
