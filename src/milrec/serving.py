@@ -206,6 +206,7 @@ def run(server: Server, taken: socket.socket) -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     config = uvicorn.Config(
         create_app(server),
+        loop="asyncio",  # uvloop leaves some of many connections waiting for seconds (docs/log.md)
         log_config=None,
         access_log=False,
         server_header=False,
