@@ -1,6 +1,12 @@
-"""The command line as a person meets it: real processes, right and wrong input."""
+"""The command line as a person meets it: right and wrong input.
 
+Commands run in this process, which saves seconds of loading each; what is about processes (kills, interrupts, pipes,
+what is imported) starts real ones.
+"""
+
+import contextlib
 import csv
+import io
 import json
 import os
 import shutil
@@ -15,11 +21,23 @@ import pytest
 from safetensors import safe_open
 
 from milrec import load
+from milrec.cli import main
 
 
 def milrec(*arguments, cwd=None, **options):
     command = [sys.executable, "-m", "milrec", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, **options)
+    if options:
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, **options)
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.chdir(cwd or "."), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        before, sys.argv = sys.argv, ["milrec", *map(str, arguments)]
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        finally:
+            sys.argv = before
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
 def succeeds(*arguments, cwd=None):

@@ -100,3 +100,8 @@ def test_every_text_is_found_by_itself_and_no_text_does_harm(text, titles):
     for number, title in enumerate(titles):
         found, begins = texts.matching(title)
         assert begins[found.tolist().index(number)] or not title.strip()
+
+
+def test_space_around_a_title_does_not_count():
+    found, begins = Texts(["\r{", "a {"]).matching("\r{")
+    assert found.tolist() == [0, 1] and begins.tolist() == [True, False]

@@ -19,7 +19,7 @@ class Texts:
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._words = pa.array([_spaced(text) for text in texts], type=pa.large_string())
-        self._plain = pa.array(texts, type=pa.large_string())
+        self._plain = pa.array([text.strip() for text in texts], type=pa.large_string())
 
     def matching(self, text: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """The texts that have all words, and whether each begins with them.
