@@ -29,7 +29,8 @@ WITHOUT_LOSS = ("ease", "slim", "wmf", "popularity")
 def random_pairs(n_users=60, n_items=25, density=0.25, seed=0) -> np.ndarray:
     """A 0/1 matrix in which everybody has an item, and every item somebody."""
     dense = np.random.default_rng(seed).random((n_users, n_items)) < density
-    dense[np.arange(n_users), np.arange(n_users) % n_items] = True
+    every = np.arange(max(n_users, n_items))
+    dense[every % n_users, every % n_items] = True
     return dense.astype(np.float64)
 
 
@@ -69,15 +70,20 @@ def test_ease_of_two_items_by_hand():
     assert found == pytest.approx(np.array([[0, 1 / 3], [1 / 4, 0]]))
 
 
+@pytest.mark.parametrize("users", [12, 13, 60])
 @pytest.mark.parametrize("precision", ["double", "single"])
 @pytest.mark.parametrize("regularization", [0.5, 20, 500])
-def test_ease_is_the_closed_form(monkeypatch, precision, regularization):
+def test_ease_is_the_closed_form(monkeypatch, users, precision, regularization):
+    """With 12 users and 25 items by way of a matrix over users."""
     if precision == "single":
         monkeypatch.setattr(baselines, "_DOUBLE_PRECISION", 0)
-    dense = random_pairs()
+    real, seen = baselines.inverse_rows, []
+    monkeypatch.setattr(baselines, "inverse_rows", lambda *parts: (seen.append(parts), real(*parts)))
+    dense = random_pairs(users)
     found = item_weight(milrec.fit(split_of(dense), "ease", regularization=regularization))
     assert found == pytest.approx(closed_form(dense, regularization), rel=1e-4, abs=1e-6)
     assert not np.diag(found).any()
+    assert bool(seen) == (users == 12)
 
 
 def test_ease_in_single_precision_holds_one_matrix(monkeypatch):
@@ -403,19 +409,24 @@ def a_gibibyte(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "fits", "too_many"),
-    [(EaseSettings(), 9_459, 9_460), (EaseSettings(), 16_384, 16_385), (SlimSettings(), 11_585, 11_586)],
+    ("settings", "users", "fits", "too_many"),
+    [
+        (EaseSettings(), 10**6, 9_459, 9_460),
+        (EaseSettings(), 10**6, 16_384, 16_385),
+        (EaseSettings(), 4_000, 15_376, 15_377),
+        (SlimSettings(), 10**6, 11_585, 11_586),
+    ],
 )
-def test_a_catalogue_that_memory_cannot_hold_is_refused(a_gibibyte, settings, fits, too_many):
-    check_memory(settings, fits)
+def test_a_catalogue_that_memory_cannot_hold_is_refused(a_gibibyte, settings, users, fits, too_many):
+    check_memory(settings, users, fits)
     sentence = f"model '{settings.model}' needs 1.0 GiB of memory for {too_many:,} items, and 1.0 GiB are available"
     with pytest.raises(FitError, match=sentence):
-        check_memory(settings, too_many)
+        check_memory(settings, users, too_many)
 
 
 def test_other_models_hold_no_matrix_of_items_by_items(a_gibibyte):
     for settings in (WmfSettings(), PopularitySettings(), settings_for("dae").model):
-        check_memory(settings, 10**9)
+        check_memory(settings, 10**9, 10**9)
 
 
 @pytest.mark.parametrize("text", ["", "MemAvailable:\n", "MemAvailable: much kB\n", None])
@@ -424,7 +435,7 @@ def test_where_the_memory_is_not_known_nothing_is_refused(a_gibibyte, text):
         a_gibibyte.unlink()
     else:
         a_gibibyte.write_text(text)
-    check_memory(EaseSettings(), 10**9)
+    check_memory(EaseSettings(), 10**9, 10**9)
 
 
 def test_a_fit_that_memory_cannot_hold_is_refused_before_anything_is_made(monkeypatch, a_gibibyte):

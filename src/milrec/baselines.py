@@ -15,7 +15,7 @@ import torch
 from scipy.linalg import get_lapack_funcs
 from scipy.sparse import csr_array, csr_matrix
 
-from milrec.compiled_items import UNSETTLED, ease_rows, gram_rows, slim_columns
+from milrec.compiled_items import UNSETTLED, ease_rows, gram_rows, inverse_rows, mirror_rows, slim_columns
 from milrec.config import EaseSettings, ModelSettings, SlimSettings
 from milrec.errors import FitError
 from milrec.interactions import Interactions
@@ -23,7 +23,7 @@ from milrec.models import Baseline, ItemToItem, Popularity, WeightedFactorizatio
 from milrec.training import Progress, Report
 from milrec.workers import Workers, available, over_users, workers
 
-_DOUBLE_PRECISION = 10_000  # items up to which EASE is solved in double precision
+_DOUBLE_PRECISION = 10_000  # rows of a matrix up to which EASE inverts it in double precision
 _TOLERANCE = 1e-5  # SLIM has settled when a sweep changes no weight by more than this part of the largest
 _MOST_SWEEPS = 1_000
 _TASKS_AT_ONCE = 8  # of each worker, between two reports
@@ -32,9 +32,9 @@ _MEMORY_FACTS = Path("/proc/meminfo")
 Done = Callable[[int, int], None]  # steps done, of how many
 
 
-def check_memory(settings: ModelSettings, n_items: int) -> None:
+def check_memory(settings: ModelSettings, n_users: int, n_items: int) -> None:
     """Refuse a model whose items × items matrices cannot be held, before anything is allocated."""
-    needed = _bytes_per_cell(settings, n_items) * n_items**2
+    needed = _bytes_needed(settings, n_users, n_items)
     free = _available_memory()
     if free is not None and needed > free:
         raise FitError(
@@ -64,24 +64,45 @@ def fit_baseline(model: Baseline, train: Interactions, seed: int, report: Report
 
 
 def _fit_ease(model: ItemToItem, settings: EaseSettings, adopted: csr_array, done: Done) -> None:
-    """B = I - P / diag(P) by columns, where P = (X'X + λI)⁻¹ (Steck, Embarrassingly Shallow Autoencoders, 2019)."""
+    """B = I - P / diag(P) by columns, where P = (X'X + λI)⁻¹ (Steck, Embarrassingly Shallow Autoencoders, 2019).
+
+    With few users P is found from a smaller inverse: P = (I - X'MX) / λ, where M = (XX' + λI)⁻¹ (Woodbury).
+    """
     weight = model.item_weight.numpy()
-    double = len(weight) <= _DOUBLE_PRECISION
-    gram = np.zeros(weight.shape) if double else weight  # one matrix only where it is large
     done(0, 3)
+    if _by_users(*adopted.shape):
+        by_item = csr_array(adopted.T)
+        middle = _ridge_inverse(by_item, settings.regularization)
+        done(1, 3)
+        inverse = weight
+        parts = (by_item.indptr, by_item.indices, adopted.indptr, adopted.indices)
+        with workers() as crew:
+            crew.run(over_users(mirror_rows, len(middle), middle))
+            crew.run(over_users(inverse_rows, len(weight), *parts, middle, settings.regularization, inverse))
+    else:
+        inverse = _ridge_inverse(adopted, settings.regularization, weight)
+    done(2, 3)
+    with workers() as crew:
+        crew.run(over_users(ease_rows, len(weight), inverse, inverse.diagonal().copy(), weight))
+    done(3, 3)
+
+
+def _ridge_inverse(
+    adopted: csr_array, regularization: float, memory: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[Any]:
+    """(X'X + λI)⁻¹ below its diagonal; a large one in single precision, in the zeroed memory where some is given."""
+    n = adopted.shape[1]
+    double = n <= _DOUBLE_PRECISION
+    gram = np.zeros((n, n)) if double else np.zeros((n, n), np.float32) if memory is None else memory
     with workers() as crew:
         _fill_gram(gram, adopted, crew)
-    gram[np.diag_indices_from(gram)] += settings.regularization
-    done(1, 3)
+    gram[np.diag_indices_from(gram)] += regularization
     factorised, inverted = get_lapack_funcs(("potrf", "potri"), (gram,))
     factor, failed = factorised(gram.T, lower=False, clean=False, overwrite_a=True)  # LAPACK's order is by columns
     if failed:
         raise FitError(f"EASE has no solution in {'double' if double else 'single'} precision; raise regularization")
-    done(2, 3)
-    inverse = inverted(factor, lower=False, overwrite_c=True)[0].T  # below the diagonal
-    with workers() as crew:
-        crew.run(over_users(ease_rows, len(weight), inverse, inverse.diagonal().copy(), weight))
-    done(3, 3)
+    inverse: npt.NDArray[Any] = inverted(factor, lower=False, overwrite_c=True)[0].T
+    return inverse
 
 
 def _fit_slim(model: ItemToItem, settings: SlimSettings, adopted: csr_array, done: Done) -> None:
@@ -145,13 +166,21 @@ def _fill_gram(gram: npt.NDArray[Any], adopted: csr_array, crew: Workers) -> Non
     crew.run(over_users(gram_rows, len(gram), *parts, gram))
 
 
-def _bytes_per_cell(settings: ModelSettings, n_items: int) -> int:
-    """Of the matrices over items × items that a fit holds at once: the weights, and a Gram matrix beside them."""
+def _by_users(n_users: int, n_items: int) -> bool:
+    """Whether EASE inverts a matrix over users: then an eighth of the work or less, for a quarter more memory."""
+    return 2 * n_users <= n_items
+
+
+def _bytes_needed(settings: ModelSettings, n_users: int, n_items: int) -> int:
+    """For the matrices that a fit holds at once: the weights, and a Gram matrix or an inverse beside them."""
+    cells = n_items**2
     if isinstance(settings, SlimSettings):
-        return 4 + 4
-    if isinstance(settings, EaseSettings):
-        return 4 + 8 if n_items <= _DOUBLE_PRECISION else 4
-    return 0
+        return (4 + 4) * cells
+    if not isinstance(settings, EaseSettings):
+        return 0
+    if _by_users(n_users, n_items):
+        return 4 * cells + (8 if n_users <= _DOUBLE_PRECISION else 4) * n_users**2
+    return (4 + 8 if n_items <= _DOUBLE_PRECISION else 4) * cells
 
 
 def _available_memory() -> int | None:

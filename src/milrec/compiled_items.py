@@ -21,6 +21,32 @@ def gram_rows(low, high, item_indptr, users, user_indptr, items, gram):
 
 
 @compiled
+def mirror_rows(low, high, square):
+    """square[j, i] = square[i, j] for rows i from low to high-1 and j below i."""
+    for i in range(low, high):
+        for j in range(i):
+            square[j, i] = square[i, j]
+
+
+@compiled
+def inverse_rows(low, high, item_indptr, users, user_indptr, items, middle, regularization, inverse):
+    """Rows low to high-1 of (I - X'MX) / λ, up to the diagonal; summed in double precision."""
+    for i in range(low, high):
+        part, row = np.zeros(len(middle)), np.zeros(i + 1)
+        for c in range(item_indptr[i], item_indptr[i + 1]):
+            own = middle[users[c]]
+            for user in range(len(part)):
+                part[user] += own[user]
+        for user in range(len(part)):
+            for d in range(user_indptr[user], user_indptr[user + 1]):
+                if items[d] <= i:
+                    row[items[d]] += part[user]
+        for j in range(i):
+            inverse[i, j] = -row[j] / regularization
+        inverse[i, i] = (1 - row[i]) / regularization
+
+
+@compiled
 def ease_rows(low, high, inverse, diagonal, weight):
     """weight[i, j] = -P_ij / P_jj and the mirrored cell, for items i from low to high-1 and j below i.
 

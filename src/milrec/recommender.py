@@ -53,7 +53,7 @@ def fit(
     settings = model.with_values(values) if isinstance(model, FitSettings) else settings_for(model, loss, values)
     train = split.train
     settings = settings.for_data(train.n_users, train.n_items)
-    check_memory(settings.model, train.n_items)
+    check_memory(settings.model, train.n_users, train.n_items)
     fitted = build_model(settings.model, train.n_users, train.n_items)
     started = time.monotonic()
     history = None
