@@ -1,7 +1,7 @@
 """A run as it is kept in the repository: python experiments/keep.py RUN docs/results/NAME [FIGURE …].
 
 Writes NAME.json, the results with numbers of five digits and learning curves of at most 60 points, NAME.html, the
-report of exactly that, and of each figure asked for (trade, shares, …) NAME-FIGURE.svg.
+report of exactly that, and of each figure asked for (trade, shares, evolution, …) NAME-FIGURE.svg.
 """
 
 import json
@@ -11,10 +11,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from milrec.entries import Entry, entries_of
+from milrec.entries import TAILS, Entry, entries_of
 from milrec.folders import new_file, read_json
 from milrec.report import write_report
-from milrec.report_figures import draw
+from milrec.report_figures import DASHES, draw, focus, near_and_far
 
 _POINTS = 60
 
@@ -34,8 +34,22 @@ def main() -> None:
     figures = draw(results, entries)
     for name in sys.argv[3:]:
         with new_file(kept.with_name(f"{kept.name}-{name}.svg")) as draft:
-            named = figures[name] if name == "shares" else with_names(figures[name], entries)
-            draft.write_text(alone(named, page), encoding="utf-8")
+            draft.write_text(alone(with_names(figures[name], marks(name, entries)), page), encoding="utf-8")
+
+
+def marks(figure: str, entries: list[Entry]) -> list[tuple[str, str]]:
+    """What a figure's colours and dashes mean: a drawing 16 wide, and a name."""
+    if figure in ("shares", "popularity"):  # names stand in it
+        return []
+    shown = {"evolution": focus(entries), "trade": near_and_far(entries)[0]}.get(figure, entries)
+    if figure == "preferences":
+        shown = [entry for entry in entries if entry.preferences() is not None]
+    points = [(f'<circle cx="5" cy="-4" r="5" fill="var(--{entry.colour})"/>', entry.name) for entry in shown]
+    lines = [
+        (f'<path d="M-6 -4h20" stroke="var(--ink)" stroke-width="2" stroke-dasharray="{DASHES[tail]}"/>', name)
+        for tail, name in TAILS
+    ]
+    return points + (lines if figure == "evolution" else [])
 
 
 def alone(figure: str, page: str) -> str:
@@ -47,19 +61,20 @@ def alone(figure: str, page: str) -> str:
     return figure.replace(">", f">{style}", 1)
 
 
-def with_names(figure: str, entries: list[Entry]) -> str:
-    """A figure with the names of the models below it, three in a row."""
+def with_names(figure: str, named: list[tuple[str, str]]) -> str:
+    """A figure with its legend below, three names in a row."""
+    if not named:
+        return figure
     width, height = map(float, re.findall(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', figure)[0])
-    marks = []
-    for place, entry in enumerate(entries):
+    legend = []
+    for place, (mark, name) in enumerate(named):
         x, y = 10 + place % 3 * (width / 3), height + 16 + place // 3 * 20
-        marks.append(
-            f'<circle cx="{x + 5:.0f}" cy="{y - 4:.0f}" r="5" fill="var(--{entry.colour})"/>'
-            f'<text class="name" x="{x + 16:.0f}" y="{y:.0f}">{escape(entry.name)}</text>'
+        legend.append(
+            f'<g transform="translate({x:.0f} {y:.0f})">{mark}<text class="name" x="18">{escape(name)}</text></g>'
         )
-    whole = height + 14 + 20 * -(-len(entries) // 3)
+    whole = height + 14 + 20 * -(-len(named) // 3)
     figure = figure.replace(f'viewBox="0 0 {width:g} {height:g}"', f'viewBox="0 0 {width:g} {whole:g}"')
-    return figure.replace("</svg>", "".join(marks) + "</svg>")
+    return figure.replace("</svg>", "".join(legend) + "</svg>")
 
 
 def rounded(value: Any) -> Any:
