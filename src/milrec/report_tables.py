@@ -34,15 +34,15 @@ COLUMNS = (
     Column("ndcg@20", "NDCG@20", "The same with more weight for the first places"),
     Column("ndcg@100", "NDCG@100", "The same over the first 100 places"),
     Column("true_ndcg@20", "True NDCG@20", "How well the first 20 match the simulation's true preferences"),
+    Column("auc_rejected", "AUC, rejected", "How often an adopted item of the test part stands above a rejected one"),
+    Column(
+        "rejected_share@20", "Rejected@20", "Share of the first 20 that the user is known to reject", "low", digits=4
+    ),
     Column("novelty_ndcg@100", "Novelty-NDCG@100", "NDCG in which an item counts more the rarer it is"),
     Column("long_share@200", "Long tail, %", "Share of the top 200 that comes from the long tail", digits=1),
     Column("coverage@20", "Coverage@20", "Share of the catalogue that is in somebody's first 20"),
     Column("exposure_gini@20", "Gini@20", "How unequally items share the places (0 equal, 1 one item has all)", "low"),
     Column("mean_popularity@20", "Popularity@20", "Mean number of adopters of a listed item", "none", digits=0),
-    Column("auc_rejected", "AUC, rejected", "How often an adopted item of the test part stands above a rejected one"),
-    Column(
-        "rejected_share@20", "Rejected@20", "Share of the first 20 that the user is known to reject", "low", digits=4
-    ),
 )
 _NAMES = {column.measure: column.name for column in COLUMNS}
 
