@@ -3,11 +3,13 @@
 Between `<!-- table NAME measure … -->` and `<!-- end -->` stands a table of docs/results/NAME.json: a row for each
 model, the mean of each measure over the seeds and, with several, its standard deviation. After `<!-- claims NAME -->`
 stand the paper's claims with what this run says of them, after `<!-- compared NAME MODEL measure … -->` a model against
-each other. --check only looks whether the page is what the results say.
+each other, after `<!-- frontier NAME share … -->` the accuracy that a model's dial leaves at a given long-tail share.
+--check only looks whether the page is what the results say.
 """
 
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from milrec.folders import new_file, read_json
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 RESULTS = PAGE.parent / "results"
-_BLOCK = re.compile(r"(<!-- (table|claims|compared) (\S+) ?([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (table|claims|compared|frontier) (\S+) ?([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
 _SHARE = re.compile(r"(short|medium|long)_share@200")
 
 
@@ -37,6 +39,8 @@ def block(kind: str, name: str, words: str) -> str:
     if kind == "compared":
         *model, measures = words.rsplit(": ", 1)
         return compared_table(results, model[0], measures.split())
+    if kind == "frontier":
+        return frontier_table(entries_of(results), [float(word) for word in words.split()])
     return table(entries_of(results), words.split())
 
 
@@ -72,6 +76,28 @@ def compared_table(results: dict[str, Any], model: str, measures: list[str]) -> 
             cells.append("–" if found is None else f"{found.difference:+.4f}, {said_p(found.p)}")
         lines.append(f"| {other} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def frontier_table(entries: list[Entry], shares: list[float]) -> str:
+    """NDCG@100 at each long-tail share, on the straight line between the two dials around it; the best is bold."""
+    lines = ["| NDCG@100 at | " + " | ".join(f"{share:g} % long tail" for share in shares) + " |"]
+    lines.append("|---" * (len(shares) + 1) + "|")
+    rows = {entry.name: [between(entry, share) for share in shares] for entry in entries if entry.dialled()}
+    best = [max(filter(None, column)) for column in zip(*rows.values(), strict=True)]
+    for name, values in rows.items():
+        cells = ["–" if one is None else f"{one:.4f}" for one in values]
+        cells = [f"**{cell}**" if one == top else cell for one, top, cell in zip(values, best, cells, strict=True)]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def between(entry: Entry, share: float) -> float | None:
+    """Accuracy at a long-tail share, where the dials reach it."""
+    points = sorted((point["long_share@200"], point["ndcg@100"]) for point in entry.dialled())
+    for (low, first), (high, second) in pairwise(points):
+        if low <= share <= high:
+            return first + (second - first) * (share - low) / (high - low)
+    return None
 
 
 def heading(measure: str) -> str:

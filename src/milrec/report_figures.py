@@ -13,6 +13,7 @@ from milrec.paper import MIL_PAIRS
 from milrec.report_tables import PREFERENCE_NAMES, said_values
 
 DASHES = {"short": "", "medium": "8 4", "long": "1.5 4"}  # as in the paper's figure 2
+_NEAR = 0.7  # of the best accuracy: what is below would spoil the scale
 _CURVES = {tail: f"evolution_{tail}" for tail, _ in TAILS}
 
 
@@ -83,6 +84,7 @@ def _places(
 def trade(entries: Sequence[Entry]) -> str:
     """Accuracy against the long tail: a point for each model, a line over its dials where it has some."""
     near, _ = near_and_far(entries)
+    floor = _NEAR * max(entry.mean("ndcg@100") or 0.0 for entry in entries)
     known = [
         (entry.name, entry.colour, long, accuracy)
         for entry in near
@@ -90,7 +92,7 @@ def trade(entries: Sequence[Entry]) -> str:
     ]
     if not known:
         return ""
-    curves = [_dialled(entry) for entry in near if entry.dialled()]
+    curves = [curve for entry in near if (curve := _dialled(entry, floor)).xs]
     longs = [*(point[2] for point in known), *(value for curve in curves for value in curve.xs)]
     accuracies = [*(point[3] for point in known), *(value for curve in curves for value in curve.ys)]
     x, y = figures.axis("long-tail share of the top 200", longs, percent=True), figures.axis("NDCG@100", accuracies)
@@ -108,13 +110,13 @@ def names_beside(entries: Sequence[Entry]) -> bool:
 def near_and_far(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
     """Models that can share a scale of accuracy, and those so far below the best that they would spoil it."""
     accuracy = {entry.name: entry.mean("ndcg@100") or 0.0 for entry in entries}
-    floor = 0.7 * max(accuracy.values()) if len(entries) > 4 else 0.0
+    floor = _NEAR * max(accuracy.values()) if len(entries) > 4 else 0.0
     near = [entry for entry in entries if accuracy[entry.name] >= floor]
     return near, [entry for entry in entries if accuracy[entry.name] < floor]
 
 
-def _dialled(entry: Entry) -> Series:
-    points = entry.dialled()
+def _dialled(entry: Entry, floor: float) -> Series:
+    points = [point for point in entry.dialled() if point["ndcg@100"] >= floor]
     longs, accuracies = [point["long_share@200"] for point in points], [point["ndcg@100"] for point in points]
     tips = [
         f"dial {point['dial']:g}, NDCG@100 {accuracy:.4f}, long tail {long:.1f} %"
