@@ -1,7 +1,8 @@
 """A run as it is kept in the repository: python experiments/keep.py RUN docs/results/NAME [FIGURE …].
 
 Writes NAME.json, the results with numbers of five digits and learning curves of at most 60 points, NAME.html, the
-report of exactly that, and of each figure asked for (trade, shares, evolution, …) NAME-FIGURE.svg.
+report of exactly that, and of each figure asked for (trade, shares, evolution, …) NAME-FIGURE.svg. To draw a kept run
+anew, give its NAME.json for RUN.
 """
 
 import json
@@ -21,7 +22,7 @@ _POINTS = 60
 
 def main() -> None:
     run, kept = Path(sys.argv[1]), Path(sys.argv[2])
-    results = rounded(read_json(run / "results.json"))
+    results = rounded(read_json(run / "results.json" if run.is_dir() else run))
     for model in results["models"]:
         if model["history"]:
             model["history"] = thinned(model["history"])

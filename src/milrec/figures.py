@@ -13,7 +13,7 @@ from html import escape
 
 WIDTH, HEIGHT = 480, 300
 SMALL = (330, 220)  # one of several figures side by side
-_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 14, 12, 46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 14, 12, 46
 
 
 @dataclass(frozen=True)
