@@ -282,7 +282,8 @@ def experiment(
     test: Annotated[Path | None, typer.Option(help="Data folder that is the test part of --data.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only this model of the recipe; may be repeated.")] = None,
     tuned: Annotated[
-        Path | None, typer.Option(help="Finished run whose tuned values are taken, instead of searching anew.")
+        Path | None,
+        typer.Option(help="Finished run, on the same split or other data, whose tuned values are taken: no search."),
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(help="Instead of the recipe's seeds; may be repeated.")] = None,
     trials: Annotated[int | None, typer.Option(help="Instead of the recipe's number of trials per model.")] = None,
