@@ -15,7 +15,15 @@ from typing import Any
 from milrec.entries import TAILS, Entry, entries_of
 from milrec.folders import new_file, read_json
 from milrec.report import write_report
-from milrec.report_figures import DASHES, draw, focus, near_and_far
+from milrec.report_figures import (
+    DASHES,
+    draw,
+    focus,
+    missing_term_lines,
+    names_beside,
+    near_and_far,
+    used_pairs,
+)
 
 _POINTS = 60
 
@@ -40,11 +48,19 @@ def main() -> None:
 
 def marks(figure: str, entries: list[Entry]) -> list[tuple[str, str]]:
     """What a figure's colours and dashes mean: a drawing 16 wide, and a name."""
-    if figure in ("shares", "popularity"):  # names stand in it
+    if figure in ("shares", "popularity") or (figure == "trade" and names_beside(entries)):  # names stand in it
         return []
-    shown = {"evolution": focus(entries), "trade": near_and_far(entries)[0]}.get(figure, entries)
-    if figure == "preferences":
-        shown = [entry for entry in entries if entry.preferences() is not None]
+    if figure == "missing_term":
+        return [
+            (f'<path d="M-6 -4h20" stroke="var(--{colour})" stroke-width="2" stroke-dasharray="{dash}"/>', name)
+            for name, colour, dash in missing_term_lines(used_pairs(entries))
+        ]
+    shown = {
+        "evolution": focus(entries),
+        "trade": near_and_far(entries)[0],
+        "preferences": [entry for entry in entries if entry.preferences() is not None],
+        "learning": [entry for entry in entries if (entry.runs[0].get("history") or {}).get("measures")],
+    }.get(figure, entries)
     points = [(f'<circle cx="5" cy="-4" r="5" fill="var(--{entry.colour})"/>', entry.name) for entry in shown]
     lines = [
         (f'<path d="M-6 -4h20" stroke="var(--ink)" stroke-width="2" stroke-dasharray="{DASHES[tail]}"/>', name)

@@ -83,10 +83,15 @@ def frontier_table(entries: list[Entry], shares: list[float]) -> str:
     lines = ["| NDCG@100 at | " + " | ".join(f"{share:g} % long tail" for share in shares) + " |"]
     lines.append("|---" * (len(shares) + 1) + "|")
     rows = {entry.name: [between(entry, share) for share in shares] for entry in entries if entry.dialled()}
-    best = [max(filter(None, column)) for column in zip(*rows.values(), strict=True)]
+    best = [
+        max((one for one in column if one is not None), default=None) for column in zip(*rows.values(), strict=True)
+    ]
     for name, values in rows.items():
         cells = ["–" if one is None else f"{one:.4f}" for one in values]
-        cells = [f"**{cell}**" if one == top else cell for one, top, cell in zip(values, best, cells, strict=True)]
+        cells = [
+            f"**{cell}**" if one is not None and one == top else cell
+            for one, top, cell in zip(values, best, cells, strict=True)
+        ]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -95,7 +100,7 @@ def between(entry: Entry, share: float) -> float | None:
     """Accuracy at a long-tail share, where the dials reach it."""
     points = sorted((point["long_share@200"], point["ndcg@100"]) for point in entry.dialled())
     for (low, first), (high, second) in pairwise(points):
-        if low <= share <= high:
+        if low <= share <= high and low < high:
             return first + (second - first) * (share - low) / (high - low)
     return None
 

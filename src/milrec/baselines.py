@@ -80,6 +80,7 @@ def _fit_ease(model: ItemToItem, settings: EaseSettings, adopted: csr_array, don
             crew.run(over_users(mirror_rows, len(middle), middle))
             crew.run(over_users(inverse_rows, len(weight), *parts, middle, settings.regularization, inverse))
     else:
+        done(1, 3)
         inverse = _ridge_inverse(adopted, settings.regularization, weight)
     done(2, 3)
     with workers() as crew:
@@ -167,7 +168,7 @@ def _fill_gram(gram: npt.NDArray[Any], adopted: csr_array, crew: Workers) -> Non
 
 
 def _by_users(n_users: int, n_items: int) -> bool:
-    """Whether EASE inverts a matrix over users: then an eighth of the work or less, for a quarter more memory."""
+    """Whether EASE inverts a matrix over users: then an eighth of the work or less, for at most half more memory."""
     return 2 * n_users <= n_items
 
 
