@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -299,7 +300,8 @@ def test_an_interrupt_leaves_checkpoints_and_ends_with_130(tmp_path):
     )
     recipe, out = written(tmp_path, text), tmp_path / "run"
     command = [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(out), "--only", "MIL"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # it is ignored below a shell's background job
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=heard)
     log = out / "jobs/mil-seed0/log.txt"
     while process.poll() is None and not (log.exists() and "step" in log.read_text()):
         time.sleep(0.02)
