@@ -86,8 +86,19 @@ def test_ease_is_the_closed_form(monkeypatch, users, precision, regularization):
     assert bool(seen) == (users <= 12)
 
 
+@pytest.mark.parametrize(("block", "band"), [(1, 1), (1, 40), (7, 3), (7, 10), (25, 8), (24, 24)])
+def test_ease_is_the_closed_form_by_blocks_of_any_size(monkeypatch, block, band):
+    monkeypatch.setattr(baselines, "_BLOCK", block)
+    monkeypatch.setattr(baselines, "_BAND", band)
+    dense, steps = random_pairs(), []
+    fitted = milrec.fit(split_of(dense), "ease", regularization=20, report=steps.append)
+    assert item_weight(fitted) == pytest.approx(closed_form(dense, 20), rel=1e-5, abs=1e-6)
+    blocks = -(-25 // block)
+    assert [(step.iteration, step.total) for step in steps] == [(n, blocks + 1) for n in range(blocks + 2)]
+
+
 def test_ease_in_single_precision_holds_one_matrix(monkeypatch):
-    """LAPACK works in the memory of the weights themselves."""
+    """The inverse is found in the memory of the weights themselves."""
     monkeypatch.setattr(baselines, "_DOUBLE_PRECISION", 0)
     real, seen = baselines.ease_rows, []
     monkeypatch.setattr(baselines, "ease_rows", lambda *parts: (seen.append(parts), real(*parts)))

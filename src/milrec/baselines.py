@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.linalg import get_lapack_funcs
 from scipy.sparse import csr_array, csr_matrix
 
 from milrec.compiled_items import UNSETTLED, ease_rows, gram_rows, inverse_rows, mirror_rows, slim_columns
@@ -24,6 +23,8 @@ from milrec.training import Progress, Report
 from milrec.workers import Workers, available, over_users, workers
 
 _DOUBLE_PRECISION = 10_000  # rows of a matrix up to which EASE inverts it in double precision
+_BLOCK = 512  # rows and columns that EASE eliminates at once
+_BAND = 2048  # rows that are changed by one product of matrices
 _TOLERANCE = 1e-5  # SLIM has settled when a sweep changes no weight by more than this part of the largest
 _MOST_SWEEPS = 1_000
 _TASKS_AT_ONCE = 8  # of each worker, between two reports
@@ -69,41 +70,70 @@ def _fit_ease(model: ItemToItem, settings: EaseSettings, adopted: csr_array, don
     With few users P is found from a smaller inverse: P = (I - X'MX) / λ, where M = (XX' + λI)⁻¹ (Woodbury).
     """
     weight = model.item_weight.numpy()
-    done(0, 3)
-    if _by_users(*adopted.shape):
+    by_users = _by_users(*adopted.shape)
+    blocks = -(-adopted.shape[0 if by_users else 1] // _BLOCK)
+
+    def inverted(block: int) -> None:
+        done(block, blocks + 1)
+
+    if by_users:
         by_item = csr_array(adopted.T)
-        middle = _ridge_inverse(by_item, settings.regularization)
-        done(1, 3)
+        middle = _ridge_inverse(by_item, settings.regularization, inverted)
         inverse = weight
         parts = (by_item.indptr, by_item.indices, adopted.indptr, adopted.indices)
         with workers() as crew:
             crew.run(over_users(mirror_rows, len(middle), middle))
             crew.run(over_users(inverse_rows, len(weight), *parts, middle, settings.regularization, inverse))
     else:
-        done(1, 3)
-        inverse = _ridge_inverse(adopted, settings.regularization, weight)
-    done(2, 3)
+        inverse = _ridge_inverse(adopted, settings.regularization, inverted, weight)
     with workers() as crew:
         crew.run(over_users(ease_rows, len(weight), inverse, inverse.diagonal().copy(), weight))
-    done(3, 3)
+    inverted(blocks + 1)
 
 
 def _ridge_inverse(
-    adopted: csr_array, regularization: float, memory: npt.NDArray[np.float32] | None = None
+    adopted: csr_array,
+    regularization: float,
+    done: Callable[[int], None],
+    memory: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[Any]:
     """(X'X + λI)⁻¹ below its diagonal; a large one in single precision, in the zeroed memory where some is given."""
+    done(0)
     n = adopted.shape[1]
     double = n <= _DOUBLE_PRECISION
     gram = np.zeros((n, n)) if double else np.zeros((n, n), np.float32) if memory is None else memory
     with workers() as crew:
         _fill_gram(gram, adopted, crew)
     gram[np.diag_indices_from(gram)] += regularization
-    factorised, inverted = get_lapack_funcs(("potrf", "potri"), (gram,))
-    factor, failed = factorised(gram.T, lower=False, clean=False, overwrite_a=True)  # LAPACK's order is by columns
-    if failed:
+    if not _invert(torch.from_numpy(gram), done):
         raise FitError(f"EASE has no solution in {'double' if double else 'single'} precision; raise regularization")
-    inverse: npt.NDArray[Any] = inverted(factor, lower=False, overwrite_c=True)[0].T
-    return inverse
+    return gram
+
+
+def _invert(square: torch.Tensor, done: Callable[[int], None]) -> bool:
+    """Turn a matrix into its inverse in its own memory, on and below the diagonal; whether it is positive definite.
+
+    Each block K of rows and columns is swept in turn, S being the part of the matrix in both: in the rows and columns
+    outside K, A_ij - A_iK S⁻¹ A_Kj; in those of K, A_iK S⁻¹ and -S⁻¹. When all have been swept, -A⁻¹ is left. LAPACK
+    needs the same n³ operations; but scipy's ends the process at 41,000 rows, and torch's needs a second matrix.
+    """
+    for number, first in enumerate(range(0, len(square), _BLOCK), start=1):
+        own, after = slice(first, first + _BLOCK), slice(first + _BLOCK, None)
+        factor, failed = torch.linalg.cholesky_ex(square[own, own])
+        if failed:
+            return False
+        inverse = torch.cholesky_inverse(factor)
+        column = torch.cat((square[own, :first].T, torch.zeros_like(inverse), square[after, own]))
+        scaled = column @ inverse
+        for low in range(0, len(square), _BAND):
+            high = low + _BAND
+            square[low:high, :high].addmm_(scaled[low:high], column[:high].T, alpha=-1)
+        square[own, :first] = scaled[:first].T
+        square[after, own] = scaled[after]
+        square[own, own] = -inverse
+        done(number)
+    square.neg_()
+    return True
 
 
 def _fit_slim(model: ItemToItem, settings: SlimSettings, adopted: csr_array, done: Done) -> None:
