@@ -1,8 +1,8 @@
 """Jobs of a run in processes of their own, several at a time.
 
 A plan is a generator: it yields jobs that may run at once, is sent their results, and yields the next ones. What a job
-computes does not depend on how many others run beside it (but for EASE, in its last bits: LAPACK rounds by the number
-of its threads). A process that has done its job takes the next one.
+computes does not depend on how many others run beside it (but for EASE, in its last bits: products of matrices are
+rounded by the number of threads). A process that has done its job takes the next one.
 """
 
 from __future__ import annotations
