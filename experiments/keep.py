@@ -26,9 +26,12 @@ from milrec.report_figures import (
 )
 
 _POINTS = 60
+_LONG_NAME = 20
 
 
 def main() -> None:
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     run, kept = Path(sys.argv[1]), Path(sys.argv[2])
     results = rounded(read_json(run / "results.json" if run.is_dir() else run))
     for model in results["models"]:
@@ -79,17 +82,17 @@ def alone(figure: str, page: str) -> str:
 
 
 def with_names(figure: str, named: list[tuple[str, str]]) -> str:
-    """A figure with its legend below, three names in a row."""
+    """A figure with its legend below: three names in a row, two where they are long."""
     if not named:
         return figure
     width, height = map(float, re.findall(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', figure)[0])
-    legend = []
+    legend, across = [], 3 if max(len(name) for _, name in named) <= _LONG_NAME else 2
     for place, (mark, name) in enumerate(named):
-        x, y = 10 + place % 3 * (width / 3), height + 16 + place // 3 * 20
+        x, y = 10 + place % across * (width / across), height + 16 + place // across * 20
         legend.append(
             f'<g transform="translate({x:.0f} {y:.0f})">{mark}<text class="name" x="18">{escape(name)}</text></g>'
         )
-    whole = height + 14 + 20 * -(-len(named) // 3)
+    whole = height + 14 + 20 * -(-len(named) // across)
     figure = figure.replace(f'viewBox="0 0 {width:g} {height:g}"', f'viewBox="0 0 {width:g} {whole:g}"')
     return figure.replace("</svg>", "".join(legend) + "</svg>")
 

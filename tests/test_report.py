@@ -13,6 +13,7 @@ from milrec import figures, report_figures
 from milrec.entries import entries_of
 from milrec.errors import FolderError
 from milrec.experiment import run
+from milrec.paper import MIL_PAIRS
 from milrec.recipes import read_recipe
 from milrec.report import render
 
@@ -271,6 +272,19 @@ def test_the_missing_term_is_drawn_where_there_is_a_mil_model(full, results):
     own = report_figures.missing_term_lines([(2e6, 10)])
     assert len(own) == 6 and own[-1] == ("A = 2e6, γ = 10 (in this run)", "ink", "6 4")
     assert report_figures.missing_term([(2e6, 10)]).count("<polyline") == 6
+
+
+def test_where_all_pairs_of_the_paper_are_in_the_run_none_is_marked():
+    lines = report_figures.missing_term_lines([*MIL_PAIRS, (5e5, 10), (12.5, 3)])
+    assert [name for name, _, _ in lines[1:3]] == ["A = 1000, γ = 4", "A = 2e4, γ = 6"]
+    assert lines[5:] == [("A = 5e5, γ = 10", "ink", "6 4"), ("A = 12.5, γ = 3", "ink", "2 3")]
+
+
+def test_claims_of_which_none_can_be_told_are_not_listed(full):
+    assert "The paper's claims in this run" in render(full)
+    alone = [model for model in full["models"] if model["name"] == "Popularity"]
+
+    assert "The paper's claims in this run" not in render({**full, "models": alone, "comparisons": {}})
 
 
 def test_comparisons_are_shown_from_the_side_of_mil(full):

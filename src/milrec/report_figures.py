@@ -13,6 +13,7 @@ from milrec.paper import MIL_PAIRS
 from milrec.report_tables import PREFERENCE_NAMES, said_values
 
 DASHES = {"short": "", "medium": "8 4", "long": "1.5 4"}  # as in the paper's figure 2
+_OWN_DASHES = ("6 4", "2 3", "10 3 2 3")  # pairs of A and γ that are not the paper's
 _NEAR = 0.7  # of the best accuracy: what is below would spoil the scale
 _CURVES = {tail: f"evolution_{tail}" for tail, _ in TAILS}
 
@@ -169,11 +170,15 @@ def used_pairs(entries: Sequence[Entry]) -> list[tuple[float, float]]:
 
 def missing_term_lines(used: Sequence[tuple[float, float]]) -> list[tuple[str, str, str]]:
     """Name, colour and dash of the lines of `missing_term`: the paper's pairs, then others of the run."""
+    here = "" if set(MIL_PAIRS) <= set(used) else " (in this run)"  # where all are, there is nothing to tell apart
     lines = [
-        (_said_pair(pair) + (" (in this run)" if pair in used else ""), f"ramp-{number}", "")
+        (_said_pair(pair) + (here if pair in used else ""), f"ramp-{number}", "")
         for number, pair in enumerate(MIL_PAIRS)
     ]
-    return lines + [(f"{_said_pair(pair)} (in this run)", "ink", "6 4") for pair in used if pair not in MIL_PAIRS]
+    others = [pair for pair in used if pair not in MIL_PAIRS]
+    return lines + [
+        (_said_pair(pair) + here, "ink", _OWN_DASHES[number % len(_OWN_DASHES)]) for number, pair in enumerate(others)
+    ]
 
 
 def missing_term(used: Sequence[tuple[float, float]]) -> str:
@@ -189,7 +194,10 @@ def missing_term(used: Sequence[tuple[float, float]]) -> str:
 
 
 def _said_pair(pair: tuple[float, float]) -> str:
-    return f"A = {pair[0]:g}, γ = {pair[1]:g}".replace("e+0", "e").replace("e+", "e")
+    weight, exponent = pair
+    digits, _, power = f"{weight:e}".partition("e")
+    said = f"{float(digits):g}e{int(power)}" if weight >= 1e4 else f"{weight:g}"
+    return f"A = {said}, γ = {exponent:g}"
 
 
 def trials(search: Mapping[str, Any], colour: str) -> str:
