@@ -460,9 +460,8 @@ def test_titles_are_text_whatever_they_hold(opened):
     assert page.title() == "milrec explorer"
 
 
-def test_answers_that_come_late_are_dropped(opened, recommenders):
-    page = opened("#liked=i001&model=mil")
-    settled(page)
+def hold_the_first_dial(page):
+    """Asks with a dial of 0.1 and keeps the answer back."""
     held = []
 
     def hold(route):
@@ -472,11 +471,36 @@ def test_answers_that_come_late_are_dropped(opened, recommenders):
     page.route("**/v1/recommend/batch", hold)
     with page.expect_request("**/v1/recommend/batch"):
         page.locator("#dial-number").fill("0.1")
+    return held
+
+
+def test_answers_that_come_late_are_dropped(opened, recommenders):
+    page = opened("#liked=i001&model=mil")
+    settled(page)
+    held = hold_the_first_dial(page)
     page.locator("#dial-number").fill("0.9")
     settled(page)
     held[0].continue_()
     settled(page)
     assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001"], dial=0.9)["item"].to_pylist()
+
+
+def test_answers_that_come_while_more_is_typed_are_dropped(browser, address, recommenders):
+    """The page asks only when nothing has been typed for a moment; here that moment is held as well."""
+    page = browser.new_context(reduced_motion="reduce").new_page()
+    page.clock.install()
+    page.goto(f"{address}/#liked=i001&model=mil")
+    settled(page)
+    held = hold_the_first_dial(page)
+    page.clock.pause_at(page.evaluate("Date.now() + 1000"))
+    page.locator("#dial-number").fill("0.9")
+    held[0].continue_()
+    page.wait_for_timeout(200)
+    expect(page.locator("#lists")).to_have_attribute("aria-busy", "true")
+    page.clock.resume()
+    settled(page)
+    assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001"], dial=0.9)["item"].to_pylist()
+    page.context.close()
 
 
 def changed_facts(page, path, change):

@@ -251,6 +251,7 @@ async function update() {
 const updateLater = later(90, update);
 
 function updateSoon() {
+  asking?.abort(); // what it asks for is no longer wanted
   byId("lists").setAttribute("aria-busy", "true");
   updateLater();
 }
