@@ -399,6 +399,16 @@ def test_an_interrupted_fit_has_kept_its_work_however_rarely_it_writes(work):
     shutil.rmtree(work / "rare.partial")
 
 
+def test_an_interrupted_fit_without_checkpoints_says_that_nothing_was_kept(work, monkeypatch):
+    def interrupt(self, progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("milrec.bars.FitDisplay.report", interrupt)
+    done = milrec("fit", "split", "--out", "interrupted", "--model", "ease", cwd=work)
+    assert done.returncode == 130 and done.stdout == "Interrupted; nothing was kept\n"
+    assert not list(work.glob("interrupted*"))
+
+
 def test_resuming_with_other_settings_than_the_finished_model_is_refused(work):
     wrong = ("fit", "split", "--out", "model", "--resume", "--loss", "square")
     assert "other data, settings or seed" in refuses(*wrong, cwd=work)

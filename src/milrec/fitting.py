@@ -95,8 +95,8 @@ class FolderFit:
                     recommender = refit(split, recommender, self.refit_checkpoint, display.report)
                 seconds += recommender.fitted.facts["fit_seconds"]
         except KeyboardInterrupt:
-            if self.broken_off:
-                say(f"Interrupted; go on with: milrec fit {self.split} --out {self.out} --resume and the same settings")
+            resume = f"go on with: milrec fit {self.split} --out {self.out} --resume and the same settings"
+            say(f"Interrupted; {resume if self.broken_off else 'nothing was kept'}")
             raise
         finally:
             if not self.broken_off:
