@@ -148,9 +148,12 @@ def points(labelled: Sequence[tuple[str, str, float, float]], frame: Frame, titl
         shown = _fitted(name)
         box = _free_box(left, top, 7.8 * len(shown), taken, frame)
         taken.append(box)
-        anchor, x = "middle", (box[0] + box[2]) / 2
-        if box[0] > left or box[2] < left:  # beside the point: the name begins or ends there
-            anchor, x = ("start", box[0]) if box[0] > left else ("end", box[2])
+        if box[0] > left:
+            anchor, x = "start", box[0]
+        elif box[2] < left:
+            anchor, x = "end", box[2]
+        else:
+            anchor, x = "middle", (box[0] + box[2]) / 2
         parts.append(
             f"{_point(name, colour, a, b, frame)}"
             f'<text x="{x:.1f}" y="{box[3] - 3:.1f}" text-anchor="{anchor}" '
