@@ -12,7 +12,7 @@ import pyarrow.csv
 
 import milrec
 from benchmarks.clock import peak_memory, seconds
-from milrec.interactions import Interactions
+from milrec.data.interactions import Interactions
 
 _ROWS = 20_000_000
 

@@ -15,17 +15,18 @@ import torch
 
 from benchmarks.clock import in_turns, memory_now, peak_memory, seconds
 from benchmarks.shapes import N_FACTORS, binary, growing_data, large_split
-from milrec import metrics
-from milrec.adam import Adam
-from milrec.batches import batches
+from milrec.data.interactions import Interactions
+from milrec.data.splits import HeldOut, Split
 from milrec.evaluation import validation_measure
-from milrec.interactions import Interactions
-from milrec.models import build_model, initialise
-from milrec.presets import FitSettings, settings_for
-from milrec.splitting import HeldOut, Split
-from milrec.steps import Step, fast_step, readable_step
-from milrec.training import fit
-from milrec.workers import workers
+from milrec.kernels.threads import workers
+from milrec.metrics import ranking
+from milrec.models.contract import build_model
+from milrec.models.factors import initialise
+from milrec.training.adam import Adam
+from milrec.training.batches import batches
+from milrec.training.loop import fit
+from milrec.training.presets import FitSettings, settings_for
+from milrec.training.steps import Step, fast_step, readable_step
 
 _USERS_JUDGED = 10_000
 
@@ -292,10 +293,10 @@ def _judged(rival: Any, split: Split) -> float:
 
 def _ndcg(lists: Any, targets: Any) -> Any:
     wanted: Iterator[Any] = (targets.indices[a:b] for a, b in zip(targets.indptr, targets.indptr[1:], strict=False))
-    return metrics.ndcg(metrics.find_hits(lists.astype(np.int64), list(wanted)), 100)
+    return ranking.ndcg(ranking.find_hits(lists.astype(np.int64), list(wanted)), 100)
 
 
 def _threads() -> int:
-    from milrec.workers import available
+    from milrec.kernels.threads import available
 
     return available()

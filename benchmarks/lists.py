@@ -10,12 +10,14 @@ import torch
 
 from benchmarks.clock import in_turns
 from benchmarks.shapes import N_FACTORS, large_split
+from milrec.data.splits import Audience
 from milrec.evaluation import evaluate
-from milrec.models import DenoisingAutoencoder, build_model, initialise
-from milrec.presets import settings_for
-from milrec.scoring import lists_for
-from milrec.splitting import Audience
-from milrec.workers import available
+from milrec.kernels.threads import available
+from milrec.lists.scores import lists_for
+from milrec.models.autoencoders import DenoisingAutoencoder
+from milrec.models.contract import build_model
+from milrec.models.factors import initialise
+from milrec.training.presets import settings_for
 
 _USERS = 40_000  # of 136.7k: as many as give steady times
 

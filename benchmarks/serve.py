@@ -27,12 +27,13 @@ from rich.table import Table
 from benchmarks.clock import machine
 from benchmarks.load import get, load, post
 from benchmarks.shapes import growing_data
-from milrec.artifacts import Fitted
-from milrec.asking import Query
-from milrec.folders import write_json
-from milrec.models import build_model, initialise
-from milrec.presets import settings_for
+from milrec.lists.query import Query
+from milrec.models.contract import build_model
+from milrec.models.factors import initialise
 from milrec.recommender import Recommender
+from milrec.storage import write_json
+from milrec.training.artifact import Fitted
+from milrec.training.presets import settings_for
 
 _N_ITEMS = 20_000
 _CLIENTS = (1, 32, 256)

@@ -9,8 +9,8 @@ import pyarrow as pa
 from scipy.sparse import csr_array, csr_matrix
 
 import milrec
-from milrec.interactions import Interactions
-from milrec.splitting import Split
+from milrec.data.interactions import Interactions
+from milrec.data.splits import Split
 
 N_FACTORS = 200
 LARGE = milrec.Simulation(n_users=136_700, n_items=20_300, mean_shown=205, rejection_rate=0)  # as MovieLens-20M

@@ -12,18 +12,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from milrec.entries import TAILS, Entry, entries_of
-from milrec.folders import new_file, read_json
-from milrec.report import write_report
-from milrec.report_figures import (
-    DASHES,
-    draw,
-    focus,
-    missing_term_lines,
-    names_beside,
-    near_and_far,
-    used_pairs,
-)
+from milrec.report.figures import DASHES, draw, focus, missing_term_lines, names_beside, near_and_far, used_pairs
+from milrec.report.page import write_report
+from milrec.report.summary import TAILS, Entry, entries_of
+from milrec.storage import new_file, read_json
 
 _POINTS = 60
 _LONG_NAME = 20

@@ -13,9 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from milrec.claims import UNTOLD, claims, comparison, said_p
-from milrec.entries import Entry, entries_of
-from milrec.folders import new_file, read_json
+from milrec.report.claims import UNTOLD, claims, comparison, said_p
+from milrec.report.summary import Entry, entries_of
+from milrec.storage import new_file, read_json
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 RESULTS = PAGE.parent / "results"

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import milrec
-from milrec.interactions import Interactions
+from milrec.data.interactions import Interactions
 
 REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

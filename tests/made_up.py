@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from milrec import paper
+from milrec.report import paper
 
 TAILS = ("short", "medium", "long")
 LIN_CE = [85.1, 13.1, 0.79, 0.35, 0.33, 0.35]

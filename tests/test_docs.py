@@ -97,8 +97,9 @@ def test_every_function_and_test_of_the_paper_map_exists():
 
 
 def test_every_setting_is_documented():
-    from milrec.config import MODELS, TargetSettings, TrainingSettings
     from milrec.losses import LOSSES
+    from milrec.models.settings import MODELS
+    from milrec.training.settings import TargetSettings, TrainingSettings
 
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     for settings in (*MODELS.values(), TargetSettings, TrainingSettings, *LOSSES.values()):

@@ -8,14 +8,15 @@ import pytest
 import torch
 
 import milrec
-from milrec import scoring
-from milrec.config import FactorizationSettings
+from milrec.data.interactions import empty_pairs, pairs_matrix
+from milrec.data.splits import Audience, HeldOut
 from milrec.errors import DataError
 from milrec.evaluation import evaluate, validation_measure
-from milrec.interactions import empty_pairs, pairs_matrix
-from milrec.models import MatrixFactorization, Popularity
-from milrec.presets import settings_for
-from milrec.splitting import Audience, HeldOut
+from milrec.lists import scores
+from milrec.models.factorization import MatrixFactorization
+from milrec.models.popularity import Popularity
+from milrec.models.settings import FactorizationSettings
+from milrec.training.presets import settings_for
 
 KEYS = {
     *(f"recall@{cutoff}" for cutoff in (1, 5, 10, 20, 50, 100)),
@@ -102,9 +103,9 @@ def test_the_order_of_adopted_and_rejected_items_by_hand(four_items):
     targets = pairs_matrix(np.array([0, 0, 1]), np.array([1, 2, 2]), np.ones(3), (3, 4))
     rejected = pairs_matrix(np.array([0, 0, 2]), np.array([0, 3, 1]), np.ones(3), (3, 4))
     model = Popularity(4)
-    for scores, share in (([0, 1, 2, 3], 0.5), ([0, 3, 2, 1], 1), ([3, 1, 1, 2], 0), ([0, 0, 1, 0], 0.75)):
+    for given, share in (([0, 1, 2, 3], 0.5), ([0, 3, 2, 1], 1), ([3, 1, 1, 2], 0), ([0, 0, 1, 0], 0.75)):
         with torch.no_grad():
-            model.decoder_bias.copy_(torch.tensor(scores))
+            model.decoder_bias.copy_(torch.tensor(given))
         judged = HeldOut(held_out.audience, targets, rejected, 0)
         found = evaluate(model, settings_for("popularity"), train, judged)
         assert found.measures["auc_rejected"] == share
@@ -116,10 +117,10 @@ def test_the_order_of_adopted_and_rejected_items_by_hand(four_items):
 def test_the_order_of_adopted_and_rejected_items_is_that_of_counting_pairs(split, model, loss):
     recommender = milrec.fit(split, model, loss, n_factors=4, epochs=4)
     fitted, audience = recommender.fitted, split.test.audience
-    assert audience.n_users > 2 * scoring.ROWS
+    assert audience.n_users > 2 * scores.ROWS
     values = []
     for user in range(audience.n_users):
-        logits = scoring.logits_of(fitted.model, fitted.settings, audience, slice(user, user + 1), 1)[0]
+        logits = scores.logits_of(fitted.model, fitted.settings, audience, slice(user, user + 1), 1)[0]
         own, lower = (logits[pairs[[user]].indices] for pairs in (split.test.targets, split.test.rejected_targets))
         if len(own) and len(lower):
             values.append(np.mean(np.sign(own[:, None] - lower[None, :]).astype(np.float64) / 2 + 0.5))
@@ -216,9 +217,9 @@ def test_recall_is_that_of_the_lists_that_are_recommended(fitted, split, evaluat
 @pytest.mark.parametrize(("model", "loss"), [("dae", "mil"), ("mf", "mil")])
 def test_an_evaluation_does_not_depend_on_how_many_users_are_scored_at_once(split, monkeypatch, model, loss, rows):
     recommender = milrec.fit(split, model, loss, n_factors=8, epochs=4, learning_rate=1e-2)
-    assert scoring.ROWS == 64
+    assert scores.ROWS == 64
     usual = recommender.evaluate(split)
-    monkeypatch.setattr(scoring, "ROWS", rows)
+    monkeypatch.setattr(scores, "ROWS", rows)
     other = recommender.evaluate(split)
     assert other.measures == pytest.approx(usual.measures, abs=1e-9)
     assert other.top_shares == pytest.approx(usual.top_shares, abs=1e-9)
@@ -232,7 +233,7 @@ def test_strangers_are_evaluated_alike_however_many_are_folded_in_at_once(small_
     split = milrec.split_users(small_catalogue, seed=0)
     recommender = milrec.fit(split, "mf", "mil", n_factors=4, epochs=2)
     usual = recommender.evaluate(split)
-    monkeypatch.setattr(scoring, "FOLDED_ROWS", 3)
+    monkeypatch.setattr(scores, "FOLDED_ROWS", 3)
     assert recommender.evaluate(split).measures == pytest.approx(usual.measures, abs=1e-9)
 
 
@@ -283,8 +284,8 @@ def test_the_validation_measure_is_that_of_the_evaluation(fitted, split, name, p
 
 @pytest.mark.parametrize(("blocks", "at_once"), [(1, 64), (2, 128), (32, 2048)])
 def test_progress_is_told_up_to_the_last_user(fitted, split, monkeypatch, blocks, at_once):
-    assert scoring._BLOCKS_AT_ONCE == 32
-    monkeypatch.setattr(scoring, "_BLOCKS_AT_ONCE", blocks)
+    assert scores._BLOCKS_AT_ONCE == 32
+    monkeypatch.setattr(scores, "_BLOCKS_AT_ONCE", blocks)
     seen = []
     n_users = fitted.evaluate(split, report=lambda done, total: seen.append((done, total))).n_users
     assert [done for done, _ in seen] == [*range(at_once, n_users, at_once), n_users]

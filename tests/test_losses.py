@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
+from milrec.kernels.sparse import Rows
 from milrec.losses import (
     MissingInformationLoss,
     MultinomialLoss,
@@ -17,8 +18,7 @@ from milrec.losses import (
     SquareLoss,
     Targets,
 )
-from milrec.rows import Rows
-from milrec.sampling import dense_targets, draw_targets
+from milrec.training.targets import dense_targets, draw_targets
 
 ADOPTED = [[1, 0, 0, 1, 0], [0, 1, 0, 0, 0]]
 REJECTED = [[0, 0, 1, 0, 0], [0, 0, 0, 0, 1]]
@@ -327,5 +327,5 @@ def test_the_gradient_is_that_of_finite_differences(case):
 
 
 def test_the_losses_and_presets_load_without_torch():
-    program = "import sys, milrec.losses, milrec.presets; sys.exit('torch' in sys.modules)"
+    program = "import sys, milrec.losses, milrec.training.presets; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -6,8 +6,8 @@ import pytest
 
 import milrec
 from milrec import recommender as module
+from milrec.data.splits import Split
 from milrec.errors import DataError, SettingsError, UnknownIdError
-from milrec.splitting import Split
 
 COLUMNS = ["user", "rank", "item", "title", "score", "popularity", "tail"]
 

@@ -4,17 +4,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from milrec.asking import Query
-    from milrec.datasets import read
+    from milrec.data.interactions import Interactions
+    from milrec.data.read import read
+    from milrec.data.simulation import Simulation, simulate
+    from milrec.data.splits import Split, split_given, split_interactions, split_users
     from milrec.errors import MilrecError
     from milrec.evaluation import Evaluation
-    from milrec.interactions import Interactions
+    from milrec.lists.query import Query
+    from milrec.lists.rules import Rule
     from milrec.losses import MissingInformationLoss
-    from milrec.presets import settings_for
     from milrec.recommender import Recommender, fit, refit
-    from milrec.rules import Rule
-    from milrec.simulation import Simulation, simulate
-    from milrec.splitting import Split, split_given, split_interactions, split_users
+    from milrec.training.presets import settings_for
 
 __all__ = [
     "Evaluation",
@@ -39,22 +39,22 @@ __all__ = [
 
 _HOME = {
     "Evaluation": "evaluation",
-    "Interactions": "interactions",
+    "Interactions": "data.interactions",
     "MilrecError": "errors",
     "MissingInformationLoss": "losses",
-    "Query": "asking",
+    "Query": "lists.query",
     "Recommender": "recommender",
-    "Rule": "rules",
-    "Simulation": "simulation",
-    "Split": "splitting",
+    "Rule": "lists.rules",
+    "Simulation": "data.simulation",
+    "Split": "data.splits",
     "fit": "recommender",
-    "read": "datasets",
+    "read": "data.read",
     "refit": "recommender",
-    "settings_for": "presets",
-    "simulate": "simulation",
-    "split_given": "splitting",
-    "split_interactions": "splitting",
-    "split_users": "splitting",
+    "settings_for": "training.presets",
+    "simulate": "data.simulation",
+    "split_given": "data.splits",
+    "split_interactions": "data.splits",
+    "split_users": "data.splits",
 }
 
 

@@ -15,16 +15,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from milrec import metrics, tail
-from milrec.compiled_lists import counts_below, found_in_lists, ordered_shares
-from milrec.config import LIST_LENGTH
+from milrec.data.interactions import Interactions, Truth
+from milrec.data.splits import Audience, HeldOut
 from milrec.errors import DataError
-from milrec.interactions import Interactions, Truth
-from milrec.models import Factors, Model, WeightedFactorization
-from milrec.presets import FitSettings
-from milrec.sampling import n_missing_drawn
-from milrec.scoring import ROWS, Lists, dial_shift, leave_out, lists_for
-from milrec.splitting import Audience, HeldOut
+from milrec.kernels.ranking import counts_below, found_in_lists, ordered_shares
+from milrec.lists.scores import ROWS, Lists, dial_shift, leave_out, lists_for
+from milrec.metrics import ranking, tail
+from milrec.metrics.names import LIST_LENGTH
+from milrec.models.contract import Model
+from milrec.models.factorization import WeightedFactorization
+from milrec.models.factors import Factors
+from milrec.training.presets import FitSettings
+from milrec.training.targets import n_missing_drawn
 
 CUTOFFS = {"recall": (1, 5, 10, 20, 50, 100), "ndcg": (10, 20, 100), "novelty_ndcg": (20, 100)}
 SHORT_LIST = 20
@@ -112,7 +114,7 @@ def validation_measure(
     if len(users) > most:
         users = np.sort(np.random.default_rng(0).choice(users, most, replace=False))
     audience, targets = held_out.audience.part(users), held_out.targets[users]
-    novelty, n_drawn = metrics.novelties(train.popularity()), _n_drawn(settings, train)
+    novelty, n_drawn = ranking.novelties(train.popularity()), _n_drawn(settings, train)
 
     def measured(model: Model) -> float:
         values = []
@@ -128,7 +130,7 @@ class _Tally:
 
     def __init__(self, popularity: npt.NDArray[np.int64], decoder: str | None) -> None:
         self.popularity, self.decoder = popularity, decoder  # no decoder: the model has no preferences
-        self.novelty = metrics.novelties(popularity)
+        self.novelty = ranking.novelties(popularity)
         self.tail_intervals = tail.tail_intervals(popularity)
         self.per_user: dict[str, list[npt.NDArray[np.float64]]] = {}
         self.exposure = {n: np.zeros(len(popularity), dtype=np.int64) for n in (SHORT_LIST, LIST_LENGTH)}
@@ -136,12 +138,12 @@ class _Tally:
         self.preferences = np.zeros(len(tail.PREFERENCE_THRESHOLDS) - 1, dtype=np.int64)
         self._lock = threading.Lock()
 
-    def add_lists(self, lists: npt.NDArray[np.int64], hits: metrics.Hits) -> None:
+    def add_lists(self, lists: npt.NDArray[np.int64], hits: ranking.Hits) -> None:
         for measure, cutoffs in CUTOFFS.items():
             for cutoff in cutoffs:
                 self._note(f"{measure}@{cutoff}", _ranking(measure, hits, self.novelty, cutoff))
-        self._note("novelty_ndcg_maximum@100", metrics.novelty_ndcg(hits, self.novelty, 100, ideal="maximum"))
-        self._note("recall_of_all@20", metrics.recall_of_all(hits, 20))
+        self._note("novelty_ndcg_maximum@100", ranking.novelty_ndcg(hits, self.novelty, 100, ideal="maximum"))
+        self._note("recall_of_all@20", ranking.recall_of_all(hits, 20))
         for n in self.exposure:
             self.exposure[n] += tail.exposure(lists[:, :n], len(self.popularity))
             self._note(f"mean_popularity@{n}", tail.list_popularity(lists[:, :n], self.popularity))
@@ -182,7 +184,7 @@ class _Tally:
             n = items.shape[1]
             ideal = -np.sort(np.partition(-true, n - 1, axis=1)[:, :n], axis=1)
             for cutoff in (20, 100):
-                self._note(f"true_ndcg@{cutoff}", metrics.graded_ndcg(listed, ideal, cutoff))
+                self._note(f"true_ndcg@{cutoff}", ranking.graded_ndcg(listed, ideal, cutoff))
             length = np.maximum((items[:, :SHORT_LIST] >= 0).sum(axis=1), 1)
             self._note(f"true_preference@{SHORT_LIST}", listed[:, :SHORT_LIST].sum(axis=1) / length)
 
@@ -190,7 +192,7 @@ class _Tally:
         per_user = {name: np.concatenate(values) for name, values in self.per_user.items()}
         per_user = {name: values for name, values in per_user.items() if not np.isnan(values).all()}
         table = np.stack(list(per_user.values()), axis=1)  # (n_users, n_measures)
-        low, high = metrics.bootstrap_interval(table, np.random.default_rng(0))
+        low, high = ranking.bootstrap_interval(table, np.random.default_rng(0))
         measures = dict(zip(per_user, np.nanmean(table, axis=0).tolist(), strict=True))
         for n, exposure in self.exposure.items():
             measures[f"coverage@{n}"] = float((exposure > 0).mean())
@@ -222,13 +224,13 @@ class _Tally:
 
 
 def _ranking(
-    measure: str, hits: metrics.Hits, novelty: npt.NDArray[np.float64], cutoff: int
+    measure: str, hits: ranking.Hits, novelty: npt.NDArray[np.float64], cutoff: int
 ) -> npt.NDArray[np.float64]:
     if measure == "recall":
-        return metrics.recall(hits, cutoff)
+        return ranking.recall(hits, cutoff)
     if measure == "ndcg":
-        return metrics.ndcg(hits, cutoff)
-    return metrics.novelty_ndcg(hits, novelty, cutoff)
+        return ranking.ndcg(hits, cutoff)
+    return ranking.novelty_ndcg(hits, novelty, cutoff)
 
 
 def _n_drawn(settings: FitSettings, train: Interactions) -> int:
@@ -246,11 +248,11 @@ def _decoder(model: Model, settings: FitSettings) -> str | None:
     return model.settings.decoder
 
 
-def _hits(lists: Lists, targets: csr_array) -> metrics.Hits:
+def _hits(lists: Lists, targets: csr_array) -> ranking.Hits:
     indptr = targets.indptr[lists.users.start : lists.users.stop + 1].astype(np.int64)
     items = targets.indices[indptr[0] : indptr[-1]].astype(np.int64)
     indptr -= indptr[0]
-    return metrics.Hits(lists.items, found_in_lists(lists.items, indptr, items, targets.shape[1]), indptr, items)
+    return ranking.Hits(lists.items, found_in_lists(lists.items, indptr, items, targets.shape[1]), indptr, items)
 
 
 def _preference_counts(logits: npt.NDArray[np.float32], linear: bool) -> npt.NDArray[np.int64]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from milrec.config import Settings
+from milrec.settings import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor, device

@@ -14,22 +14,25 @@ import pyarrow as pa
 import torch
 from scipy.sparse import csr_array
 
-from milrec.answering import answer_of, lists_asked
-from milrec.artifacts import Fitted
-from milrec.asking import Answer, Asked, Query, Rules, Wanted, ask, known_user, list_length, wanted
-from milrec.baselines import check_memory, fit_baseline
-from milrec.catalogue import Catalogue, several
+from milrec.data.interactions import Interactions, renumbered
+from milrec.data.splits import Part, Split
 from milrec.errors import DataError, SettingsError
 from milrec.evaluation import Evaluation, evaluate, validation_measure
-from milrec.interactions import Interactions, renumbered
-from milrec.list_tables import item_columns, list_batch, list_schema
-from milrec.models import Factors, ItemToItem, Popularity, build_model
-from milrec.presets import FitSettings, settings_for
-from milrec.sampling import n_missing_drawn
-from milrec.scoring import top_items
-from milrec.splitting import Part, Split
-from milrec.training import Report
-from milrec.training import fit as fit_factors
+from milrec.lists.answer import answer_of, lists_asked
+from milrec.lists.catalogue import Catalogue, several
+from milrec.lists.export import item_columns, list_batch, list_schema
+from milrec.lists.query import Answer, Asked, Query, Rules, Wanted, ask, known_user, list_length, wanted
+from milrec.lists.scores import top_items
+from milrec.models.contract import build_model
+from milrec.models.factors import Factors
+from milrec.models.item_to_item import ItemToItem
+from milrec.models.popularity import Popularity
+from milrec.training.artifact import Fitted
+from milrec.training.closed_form import check_memory, fit_baseline
+from milrec.training.loop import Report
+from milrec.training.loop import fit as fit_factors
+from milrec.training.presets import FitSettings, settings_for
+from milrec.training.targets import n_missing_drawn
 
 _USERS_AT_ONCE = 2048
 Told = Callable[[Any, str], None]  # a user (None: a new one), and what could not be met in the list

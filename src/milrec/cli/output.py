@@ -1,0 +1,184 @@
+"""What the command line shows: tables and facts on standard output, progress bars and notes on standard error."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from milrec.losses import LOSSES
+from milrec.storage import Manifest
+from milrec.training.presets import PAPER_MODELS, FitSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from milrec.evaluation import Evaluation
+
+_TAILS = ("short", "medium", "long")
+_SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "coverage@20")
+
+
+def say(text: str) -> None:
+    """A plain line to standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """Something to know, to standard error."""
+    sys.stderr.write(f"note: {text}\n")
+
+
+def facts_table(title: str, facts: Mapping[str, Any]) -> None:
+    say(title)
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        say(f"  {name.replace('_', ' '):<{width}}  {_plain(value)}")
+
+
+def evaluation_table(title: str, found: Evaluation) -> None:
+    """All means with their intervals, then the shares of the tail."""
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("measure")
+    table.add_column("mean", justify="right")
+    table.add_column("95 % interval", justify="right")
+    for name, value in found.measures.items():
+        low, high = found.intervals.get(name, (None, None))
+        table.add_row(name, _number(value), "" if low is None or high is None else f"{_number(low)} – {_number(high)}")
+    _console().print(table)
+    shares = ", ".join(f"{name} {found.top_shares[name]:.1f} %" for name in _TAILS)
+    say(
+        f"Users with items to be found: {found.n_users:,} "
+        f"(pairs dropped, item not in the catalogue: {found.dropped_targets:,})"
+    )
+    say(f"Top 200 by tail: {shares} (cuts {found.interval_cuts[0]} / {found.interval_cuts[1]})")
+    if found.preference_distribution is not None:
+        names = ("<.01", "<.25", "<.5", "<.7", "<.9", "≤1")
+        pairs = zip(names, found.preference_distribution, strict=True)
+        say("Predicted preferences: " + ", ".join(f"{name}: {value:.1f} %" for name, value in pairs))
+
+
+def measures_table(results: Mapping[str, Any]) -> None:
+    """The models of a run side by side, the best of each column bold."""
+    shown = [*_SHOWN, *(["true_ndcg@20"] if "true_ndcg@20" in results["models"][0]["evaluation"] else [])]
+    table = Table(title=escape(results["title"]), title_justify="left")
+    table.add_column("model", no_wrap=True)
+    for name in [*shown, "short / medium / long %"]:
+        table.add_column(name, justify="right")
+    best = {name: max(run["evaluation"][name] for run in results["models"]) for name in shown}
+    for run in results["models"]:
+        found = run["evaluation"]
+        cells = [
+            f"[bold green]{found[name]:.3f}[/]" if found[name] == best[name] else f"{found[name]:.3f}" for name in shown
+        ]
+        shares = " / ".join(f"{found['top_200_share'][tail]:.0f}" for tail in _TAILS)
+        label = (
+            run["name"]
+            if len({one["seed"] for one in results["models"]}) == 1
+            else f"{run['name']} (seed {run['seed']})"
+        )
+        table.add_row(escape(label), *cells, shares)
+    _console().print(table)
+
+
+def table_of_lists(lists: pa.Table) -> None:
+    """Lists for people on a terminal, tab-separated text for a pipe."""
+    names = lists.column_names
+    if not sys.stdout.isatty():
+        writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_cell(row[name]) for name in names] for row in lists.to_pylist())
+        return
+    table = Table()
+    for name in names:
+        table.add_column(
+            name, justify="right" if name in ("rank", "score", "popularity", "cosine", "weight") else "left"
+        )
+    for row in lists.to_pylist():
+        table.add_row(*(escape(_cell(row[name])) for name in names))
+    _console().print(table)
+
+
+def models_table() -> None:
+    """Every name that `--model` and `--loss` take."""
+    table = Table(title="Models: milrec fit SPLIT --out MODEL --model NAME", title_justify="left")
+    for name in ("name", "model", "encoder-decoder", "loss", "λ", "target factor", "steps"):
+        table.add_column(name)
+    for name, settings in PAPER_MODELS.items():
+        table.add_row(name, *_model_cells(settings))
+    table.add_section()
+    by_loss = ("by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
+    table.add_row("dae", "autoencoder", *by_loss)
+    table.add_row("cdae", "autoencoder, users", *by_loss)
+    table.add_row("vae", "variational", "tanh-linear", "multinomial", "2e-05", "all items", "until validation falls")
+    table.add_row("mf", "factorization", *by_loss)
+    table.add_row("ease", "item to item, ridge", "–", "–", "–", "–", "closed form")
+    table.add_row("slim", "item to item, sparse", "–", "–", "–", "–", "until weights settle")
+    table.add_row("wmf", "weighted factorization", "–", "–", "–", "–", "15 iterations of ALS")
+    table.add_row("popularity", "most adopted", "–", "–", "–", "–", "–")
+    _console().print(table)
+    say("The first rows are the paper's settings, stopped early on validation; --set patience=0 runs them to the end.")
+    say("Losses:")
+    for name, loss in LOSSES.items():
+        say(f"  {name:<12} {(loss.__doc__ or '').strip().splitlines()[0]}")
+
+
+def show_folder(manifest: Manifest) -> None:
+    """The facts of a checked folder, long ones left out."""
+    facts = {name: value for name, value in manifest.facts.items() if name not in ("settings", "history", "recipe")}
+    facts_table(f"{manifest.path}: a milrec {manifest.kind} folder, checked", {"kind": manifest.kind, **facts})
+    history = manifest.facts.get("history")
+    if history:
+        kept = f", the weights of step {history['kept_iteration']} kept" if history["measures"] else ""
+        best = f"; best {_plain(max(history['measures']))}" if history["measures"] else ""
+        say(f"  fitted to step {history['iterations'][-1]}{kept}{best}")
+    settings = manifest.facts.get("settings")
+    if settings:
+        for section, values in settings.items():
+            if values:
+                say(f"  {section}: " + ", ".join(f"{key}={_plain(value)}" for key, value in values.items()))
+    for name in sorted(manifest.hashes):
+        say(f"  {name}  {(manifest.path / name).stat().st_size:,} bytes")
+    if manifest.kind == "run":
+        done = sorted(file.stem for file in (manifest.path / "evaluations").glob("*.json"))
+        say(f"  finished: {', '.join(done) or 'nothing yet'}")
+
+
+def _model_cells(settings: FitSettings) -> Sequence[str]:
+    model, loss, training, target_set = settings.model, settings.loss, settings.training, settings.target_set
+    assert loss is not None and training is not None
+    kind = {"dae": "autoencoder", "vae": "variational", "mf": "factorization"}[model.model]
+    pair = f"{getattr(model, 'encoder', '')}-{getattr(model, 'decoder', '')}"
+    factor = "all items" if target_set is None else f"{target_set.target_factor:g}, drawn per user"
+    length = f"{training.epochs} epochs" if training.iterations is None else f"{training.iterations:,}"
+    return kind, pair, loss.loss, f"{training.weight_decay:g}", factor, length
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(one)}" for key, one in value.items())
+    if isinstance(value, bool) or value is None:
+        return {None: "–", True: "yes", False: "no"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _console() -> Console:
+    """Wide enough for a table even where the width of the terminal is not known."""
+    return Console(width=None if sys.stdout.isatty() else 150)

@@ -1,0 +1,163 @@
+"""Progress bars, on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from milrec.interrupts import Interruptible
+
+if TYPE_CHECKING:
+    from milrec.experiments.job import Job
+    from milrec.training.loop import Progress as FitProgress
+
+
+@contextmanager
+def progress_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for work of which the total is known as it goes."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeRemainingColumn(),
+    )
+    with _bar(Progress(*columns, console=_stderr(), transient=True), title) as report:
+        yield report
+
+
+@contextmanager
+def bytes_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with _bar(Progress(*columns, console=_stderr()), title) as report:
+        yield report
+
+
+@contextmanager
+def _bar(progress: Progress, title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar that appears with the first news: work that cannot begin shows its error alone."""
+    task = progress.add_task(title, total=None)
+
+    def report(done: int, total: int | None) -> None:
+        progress.start()
+        progress.update(task, completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        progress.stop()
+
+
+class FitDisplay:
+    """A bar with epoch, loss, validation measure, time passed and time left."""
+
+    def __init__(self, title: str = "Fitting") -> None:
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[state]} left ≤"),
+            TimeRemainingColumn(),
+            console=_stderr(),
+        )
+        self.task = self.progress.add_task(title, total=None, state="")
+        self.interruptible = Interruptible()
+
+    def __enter__(self) -> FitDisplay:
+        self.interruptible.__enter__()
+        return self  # the bar appears with the first step: a fit that cannot begin shows its error alone
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+        self.interruptible.__exit__()
+
+    def report(self, now: FitProgress) -> None:
+        self.interruptible.check()
+        self.progress.start()
+        self.progress.update(self.task, completed=now.iteration, total=now.total, state=_state(now))
+
+
+def _state(now: FitProgress) -> str:
+    if now.epoch is None:
+        return f"{now.iteration:,} of {now.total:,}"
+    measure = "–" if now.measure is None else f"{now.measure:.4f} (best {now.best:.4f})"
+    return f"epoch {now.epoch:.1f} loss {now.loss:.4g} val {measure}"
+
+
+class RunDisplay:
+    """A bar for all jobs of a run, with the time left, and one for each that is on its way."""
+
+    def __init__(self, n_jobs: int) -> None:
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=_stderr(),
+        )
+        self.n_jobs, self.n_ended = n_jobs, 0
+        self.all = self.bars.add_task("All jobs", total=n_jobs, note=f"0 of {n_jobs}, left ≈")
+        self.rows: dict[str, TaskID] = {}
+
+    def __enter__(self) -> RunDisplay:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bars.stop()
+
+    def stage(self, text: str) -> None:
+        self.bars.console.print(escape(text))
+
+    def progress(self, job: Job, values: dict[str, Any]) -> None:
+        self.bars.start()
+        if job.name not in self.rows:
+            self.rows[job.name] = self.bars.add_task(escape(job.title), total=None, note="")
+        if "judged" in values:
+            done, shown = values["judged"], "judging, left ≤"
+        else:
+            epoch = "" if values["epoch"] is None else f"epoch {values['epoch']:.1f} "
+            best = "" if values["best"] is None else f"val {values['best']:.4f} "
+            done, shown = values["iteration"], f"{epoch}{best}left ≤"
+        self.bars.update(self.rows[job.name], completed=done, total=values["total"], note=shown)
+
+    def ended(self, job: Job, result: dict[str, Any]) -> None:
+        self.bars.start()
+        if job.name in self.rows:
+            self.bars.remove_task(self.rows.pop(job.name))
+        self.n_ended += 1
+        self.bars.update(self.all, completed=self.n_ended, note=f"{self.n_ended} of {self.n_jobs}, left ≈")
+        self.stage(f"{job.title}: {_told(result)}")
+
+
+def _told(result: Mapping[str, Any]) -> str:
+    """How a job ended, in a few words."""
+    if result["state"] == "given up":
+        return f"given up at {result['value']:.4f}, below the median of the others"
+    if result["state"] != "done":
+        return f"failed: {result['error']}"
+    judged, validation = result.get("evaluation"), result["value"]
+    text = "fitted" if validation is None else f"validation {validation:.4f}"
+    return text if judged is None else f"{text}, test NDCG@100 {judged['ndcg@100']:.4f}"
+
+
+def _stderr() -> Console:
+    return Console(stderr=True)

@@ -1,0 +1,1 @@
+"""Data: from files and archives to interactions, and from interactions to splits."""

@@ -1,0 +1,329 @@
+"""Interactions: who adopted, and who rejected, what.
+
+Inside, users and items are row and column numbers of sparse matrices; ids live in two small tables, sorted, so that the
+numbers never depend on the order of the rows that were read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.feather as feather
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+from scipy.sparse import csr_array
+
+from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError
+from milrec.storage import Draft, Manifest, new_folder, open_folder, require_files
+
+Numbers = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The true preferences of a simulated catalogue: σ(user_factors · item_factors + item_offsets)."""
+
+    user_factors: npt.NDArray[np.float32]  # (n_users, n_traits)
+    item_factors: npt.NDArray[np.float32]  # (n_items, n_traits)
+    item_offsets: npt.NDArray[np.float32]  # (n_items,)
+
+    def preference(self, users: Numbers | slice) -> npt.NDArray[np.float64]:
+        """In double precision: its rounding must not show how many users were asked for at once."""
+        logits = self.user_factors[users].astype(np.float64) @ self.item_factors.T.astype(np.float64)
+        preference: npt.NDArray[np.float64] = 1 / (1 + np.exp(-(logits + self.item_offsets)))  # (n_users, n_items)
+        return preference
+
+    def pair_preference(self, users: Numbers, items: Numbers) -> npt.NDArray[np.float32]:
+        logits = np.einsum("pt,pt->p", self.user_factors[users], self.item_factors[items]) + self.item_offsets[items]
+        preference: npt.NDArray[np.float32] = 1 / (1 + np.exp(-logits))
+        return preference
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """Adopted and rejected entries of users × items, with their ids, titles and, where simulated, the truth."""
+
+    adopted: csr_array  # (n_users, n_items) weights, above 0
+    rejected: csr_array  # (n_users, n_items) 1 where rejected
+    users: pa.Table  # column id
+    items: pa.Table  # columns id and, where known, title and genres
+    truth: Truth | None = None
+
+    def __repr__(self) -> str:
+        return f"<Interactions: {self.n_users:,} users, {self.n_items:,} items, {self.adopted.nnz:,} adopted pairs>"
+
+    @property
+    def n_users(self) -> int:
+        return int(self.adopted.shape[0])
+
+    @property
+    def n_items(self) -> int:
+        return int(self.adopted.shape[1])
+
+    def popularity(self) -> npt.NDArray[np.int64]:
+        """Adopters per item."""
+        return np.bincount(self.adopted.indices, minlength=self.n_items).astype(np.int64)
+
+    def subset(self, users: npt.NDArray[np.bool_], items: npt.NDArray[np.bool_]) -> Interactions:
+        """Only the users and items whose mask is true."""
+        rows, columns = np.flatnonzero(users), np.flatnonzero(items)
+        truth = self.truth and replace(
+            self.truth,
+            user_factors=self.truth.user_factors[rows],
+            item_factors=self.truth.item_factors[columns],
+            item_offsets=self.truth.item_offsets[columns],
+        )
+        return Interactions(
+            adopted=take(self.adopted, rows, columns),
+            rejected=take(self.rejected, rows, columns),
+            users=self.users.take(pa.array(rows)),
+            items=self.items.take(pa.array(columns)),
+            truth=truth,
+        )
+
+    def fingerprint(self) -> str:
+        """A hash of the ids and the pairs: what two sets must share to be the same."""
+        digest = hashlib.sha256()
+        for ids in (self.users["id"], self.items["id"]):
+            digest.update(json.dumps(ids.to_pylist()).encode())
+        for pairs in (self.adopted, self.rejected):
+            for part in (pairs.indptr.astype(np.int64), pairs.indices.astype(np.int32), pairs.data.astype(np.float32)):
+                digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()
+
+    def facts(self) -> dict[str, Any]:
+        """The numbers a person wants to see first."""
+        cells = self.n_users * self.n_items
+        return {
+            "users": self.n_users,
+            "items": self.n_items,
+            "adopted": int(self.adopted.nnz),
+            "rejected": int(self.rejected.nnz),
+            "density": round(self.adopted.nnz / cells, 6) if cells else None,
+        }
+
+    def save(self, path: str | Path, facts: dict[str, Any] | None = None, replace: bool = False) -> None:
+        """Write a data folder; it appears whole or not at all."""
+        with new_folder(Path(path), "data", replace) as draft:
+            self.write_into(draft)
+            draft.facts.update({**self.facts(), **(facts or {})})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Interactions:
+        """Open a data folder; its pairs are mapped into memory, not copied."""
+        return cls.read_from(open_folder(Path(path), "data"))
+
+    def write_into(self, draft: Draft) -> None:
+        """The tables, matrices and truth of these interactions, into a folder that is being written."""
+        feather.write_feather(self.users, draft.path / "users.arrow", compression="uncompressed")
+        feather.write_feather(self.items, draft.path / "items.arrow", compression="uncompressed")
+        write_pairs(draft.path / "adopted.arrow", self.adopted)
+        write_pairs(draft.path / "rejected.arrow", self.rejected)
+        if self.truth is not None:
+            save_file(vars(self.truth), draft.path / "truth.safetensors")
+
+    @classmethod
+    def read_from(cls, manifest: Manifest) -> Interactions:
+        require_files(manifest, ["users.arrow", "items.arrow", "adopted.arrow", "rejected.arrow"])
+        users, items = read_ids(manifest.path / "users.arrow"), read_ids(manifest.path / "items.arrow")
+        shape = (users.num_rows, items.num_rows)
+        return cls(
+            adopted=read_pairs(manifest.path / "adopted.arrow", shape),
+            rejected=read_pairs(manifest.path / "rejected.arrow", shape),
+            users=users,
+            items=items,
+            truth=_read_truth(manifest, shape) if "truth.safetensors" in manifest.hashes else None,
+        )
+
+
+def generator(seed: int, stream: int) -> np.random.Generator:
+    """Random numbers of a seed, apart for each use (`stream`)."""
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise SettingsError(f"a seed is a whole number from 0 up, not {seed!r}")
+    return np.random.default_rng([int(seed), stream])
+
+
+def numbers_of(ids: pa.ChunkedArray, wanted: list[Any], what: str) -> npt.NDArray[np.int64]:
+    """Row numbers of ids; an id that is not there is an error that names it."""
+    values = [_as_id(value, ids.type, what) for value in wanted]
+    found = pc.index_in(pa.array(values, type=ids.type), value_set=ids.combine_chunks())
+    if found.null_count:
+        missing = [str(value) for value, number in zip(wanted, found.to_pylist(), strict=True) if number is None]
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise UnknownIdError(f"unknown {what} {', '.join(repr(name) for name in missing[:5])}{more}")
+    numbers: npt.NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+def sorted_ids(ids: pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+    """The distinct ids in order, and for each row the number of its id among them."""
+    distinct = pc.unique(ids)
+    distinct = distinct.take(pc.sort_indices(distinct))
+    numbers = pc.index_in(ids, value_set=distinct)
+    return distinct, numbers.to_numpy().astype(np.int32)
+
+
+def pairs_matrix(
+    users: Numbers, items: Numbers, weights: npt.NDArray[np.floating[Any]], shape: tuple[int, int]
+) -> csr_array:
+    """A matrix of pairs with duplicates merged: weights summed, in an order that the rows' own order cannot change."""
+    order = np.lexsort((weights, items, users))
+    cells = users[order].astype(np.int64) * shape[1] + items[order]
+    first = np.flatnonzero(np.diff(cells, prepend=-1))
+    summed = np.add.reduceat(weights[order].astype(np.float64), first) if len(first) else np.zeros(0)
+    rows, columns = np.divmod(cells[first], max(shape[1], 1))
+    return csr_array((summed.astype(np.float32), columns.astype(np.int32), _row_starts(rows, shape[0])), shape=shape)
+
+
+def _row_starts(rows: Numbers, n_rows: int) -> npt.NDArray[np.integer[Any]]:
+    """Where each row begins, in 32 bits as long as that is enough: scipy would widen the item numbers to match."""
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
+    return starts.astype(np.int32) if len(rows) < 2**31 else starts
+
+
+def empty_pairs(shape: tuple[int, int]) -> csr_array:
+    return csr_array(shape, dtype=np.float32)
+
+
+def take(pairs: csr_array, rows: Numbers, columns: Numbers) -> csr_array:
+    """Some rows and columns of a matrix of pairs, in the given order."""
+    if not np.array_equal(columns, np.arange(pairs.shape[1])):
+        number = np.full(pairs.shape[1], -1, dtype=np.int64)
+        number[columns] = np.arange(len(columns))
+        renumbered = number[pairs.indices]
+        kept = renumbered >= 0
+        owners = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))[kept]
+        shape = (pairs.shape[0], len(columns))
+        pairs = pairs_matrix(owners, renumbered[kept], pairs.data[kept], shape)
+    return pairs if np.array_equal(rows, np.arange(pairs.shape[0])) else csr_array(pairs[rows])
+
+
+def numbers_in(ids: pa.ChunkedArray, known: pa.ChunkedArray, what: str) -> npt.NDArray[np.int64]:
+    """The numbers of ids among the ids of another set; -1 for an id that it does not have."""
+    if ids.type != known.type:
+        kinds = ["whole numbers" if pa.types.is_integer(one.type) else "texts" for one in (known, ids)]
+        raise DataError(f"{what} ids are {kinds[0]} in one set and {kinds[1]} in the other; prepare both alike")
+    found = pc.index_in(ids, value_set=known.combine_chunks())
+    numbers: npt.NDArray[np.int64] = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+    return numbers
+
+
+def renumbered(pairs: csr_array, whose: Interactions, other: Interactions) -> csr_array:
+    """Pairs in the numbers that another set has for the same ids; those of ids that it does not have are left out."""
+    users = numbers_in(whose.users["id"], other.users["id"], "user")[pair_users(pairs)]
+    items = numbers_in(whose.items["id"], other.items["id"], "item")[pairs.indices]
+    both = (users >= 0) & (items >= 0)
+    return pairs_matrix(users[both], items[both], pairs.data[both], other.adopted.shape)
+
+
+def pair_users(pairs: csr_array) -> npt.NDArray[np.int32]:
+    """The user of every pair, in the order of the matrix."""
+    return np.repeat(np.arange(pairs.shape[0], dtype=np.int32), np.diff(pairs.indptr))
+
+
+def write_pairs(path: Path, pairs: csr_array) -> None:
+    """An uncompressed Arrow file (user, item, weight), sorted, that any Arrow or pandas reader opens."""
+    table = pa.table(
+        {
+            "user": pa.array(pair_users(pairs)),
+            "item": pa.array(pairs.indices.astype(np.int32)),
+            "weight": pa.array(pairs.data.astype(np.float32)),
+        }
+    )
+    feather.write_feather(table, path, compression="uncompressed", chunksize=max(pairs.nnz, 1))
+
+
+def read_pairs(path: Path, shape: tuple[int, int]) -> csr_array:
+    """The matrix in a file of pairs, mapped into memory; refused unless every number in it is possible."""
+    table = _read_arrow(path)
+    if table.column_names != ["user", "item", "weight"] or [str(t) for t in table.schema.types] != [
+        "int32",
+        "int32",
+        "float",
+    ]:
+        raise FolderError(f"'{path}' is not a file of pairs: it needs columns user, item (int32) and weight (float)")
+    users, items, weights = (_as_numpy(table[name]) for name in table.column_names)
+    cells = users.astype(np.int64) * shape[1] + items
+    possible = len(cells) == 0 or bool(
+        users.min() >= 0
+        and users.max() < shape[0]
+        and items.min() >= 0
+        and items.max() < shape[1]
+        and (np.diff(cells) > 0).all()
+        and np.isfinite(weights).all()
+        and weights.min() > 0
+    )
+    if not possible:
+        raise FolderError(f"'{path}' holds pairs that cannot be: out of range, out of order, or without a weight")
+    return csr_array((weights, items, _row_starts(users, shape[0])), shape=shape)
+
+
+def read_ids(path: Path) -> pa.Table:
+    """A table of users or items: a column `id` of distinct texts or whole numbers."""
+    table = _read_arrow(path)
+    if "id" not in table.column_names:
+        raise FolderError(f"'{path}' has no column 'id'")
+    ids = table["id"]
+    if not (pa.types.is_int64(ids.type) or pa.types.is_large_string(ids.type)) or ids.null_count:
+        raise FolderError(f"'{path}' has ids of type {ids.type}; int64 or large_string without gaps is needed")
+    if pc.count_distinct(ids).as_py() != len(ids):
+        raise FolderError(f"'{path}' has the same id twice")
+    return table
+
+
+def _read_truth(manifest: Manifest, shape: tuple[int, int]) -> Truth:
+    try:
+        arrays = load_file(manifest.path / "truth.safetensors")
+        truth = Truth(**arrays)
+    except (SafetensorError, TypeError, OSError) as error:
+        raise FolderError(f"'{manifest.path / 'truth.safetensors'}' cannot be read ({error})") from None
+    n_traits = truth.user_factors.shape[-1:]
+    shapes = [(shape[0], *n_traits), (shape[1], *n_traits), (shape[1],)]
+    if [array.shape for array in (truth.user_factors, truth.item_factors, truth.item_offsets)] != shapes:
+        raise FolderError(f"'{manifest.path / 'truth.safetensors'}' is of another shape than the data")
+    return truth
+
+
+def _read_arrow(path: Path) -> pa.Table:
+    try:
+        return feather.read_table(path, memory_map=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
+        raise FolderError(f"'{path}' is not an Arrow file ({error})") from None
+
+
+def _as_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    if column.num_chunks == 1:
+        values: npt.NDArray[Any] = column.chunk(0).to_numpy(zero_copy_only=column.null_count == 0)
+        return values
+    combined: npt.NDArray[Any] = column.to_numpy()
+    return combined
+
+
+def _as_id(value: Any, id_type: pa.DataType, what: str) -> Any:
+    """An id as it is stored: the text of a whole number finds it where ids are numbers, and the other way round."""
+    text = str(value)
+    if not pa.types.is_integer(id_type):
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise UnknownIdError(f"unknown {what} {text!a}: it is not Unicode text")
+        return text
+    try:
+        number = int(text)
+    except ValueError:
+        raise UnknownIdError(f"unknown {what} '{value}': the {what}s here are whole numbers") from None
+    if str(number) != text or not -(2**63) <= number < 2**63:
+        raise UnknownIdError(f"unknown {what} '{value}'")
+    return number
+
+
+def check_not_empty(interactions: Interactions, source: str) -> Interactions:
+    if interactions.adopted.nnz == 0:
+        raise DataError(f"{source} has no adopted items left; check the thresholds and filters")
+    return interactions

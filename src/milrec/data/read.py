@@ -1,0 +1,126 @@
+"""Files on disk → Interactions: which reader, and which filters by default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from milrec.data.archives import LASTFM_FILE, detected, read_lastfm, read_movielens, read_netflix, read_parquet_folder
+from milrec.data.filters import Filters, Prepared, prepare
+from milrec.data.interactions import Interactions
+from milrec.data.tables import Columns, Rows, read_rows, read_titles, rows_of
+from milrec.errors import DataError, unknown
+
+FORMATS = ("csv", "lastfm", "movielens", "netflix", "parquet")
+PAPER_FILTERS = {  # section 3.1 of the paper
+    "movielens": Filters(adopt_min=4, min_per_user=5),
+    "netflix": Filters(adopt_min=4, min_per_user=5),
+    "lastfm": Filters(min_per_item=50, min_per_user=20),
+}
+
+
+def read_source(
+    source: str | Path, format: str = "auto", columns: Columns | None = None, titles: str | Path | None = None
+) -> tuple[str, Rows]:
+    """The format of a file, folder or archive, and its rows."""
+    path = Path(source)
+    if not path.exists():
+        raise DataError(f"there is no file or folder '{path}'")
+    format = recognised_format(path) if format == "auto" else format
+    columns = columns or Columns()
+    if format not in FORMATS:
+        raise DataError(unknown("format", format, FORMATS))
+    if format not in ("csv", "parquet") and columns != Columns():
+        raise DataError(
+            f"the columns of the {format} format are known; --user, --item, --value, --time and --where are for tables"
+        )
+    if format == "csv":
+        rows = read_rows(path, columns, "csv")
+    elif format == "parquet":
+        rows = read_parquet_folder(path, columns) if path.is_dir() else read_rows(path, columns, "parquet")
+    else:
+        reader = {"movielens": read_movielens, "netflix": read_netflix, "lastfm": read_lastfm}[format]
+        rows = reader(path.parent if path.name in ("u.data", "ratings.dat") else path)
+    if titles is not None:
+        rows = replace(rows, item_table=read_titles(Path(titles), columns.item))
+    return format, rows
+
+
+def parse_conditions(texts: Sequence[str]) -> dict[str, str]:
+    """`COLUMN=VALUE` texts as a mapping."""
+    conditions: dict[str, str] = {}
+    for text in texts:
+        column, equals, value = text.partition("=")
+        if not equals or not column:
+            raise DataError(f"'{text}' is no condition; write COLUMN=VALUE, for example --where test=0")
+        if column in conditions:
+            raise DataError(f"two values are asked of column '{column}'; no row has both")
+        conditions[column] = value
+    return conditions
+
+
+def recognised_format(path: Path) -> str:
+    """The format that a name or the files inside show."""
+    suffixes = "".join(path.suffixes).lower()
+    if path.is_file():
+        if path.name == LASTFM_FILE:
+            return "lastfm"
+        if path.name in ("u.data", "ratings.dat"):
+            return "movielens"
+        if suffixes.endswith((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")):
+            return "csv"
+        if suffixes.endswith((".parquet", ".pq")):
+            return "parquet"
+        if not suffixes.endswith((".zip", ".tar", ".tgz", ".tar.gz", ".gz")):
+            raise DataError(f"the format of '{path}' is not known by its name; say --format {'|'.join(FORMATS)}")
+    found = detected(path)
+    if found is None:
+        raise DataError(f"'{path}' holds no data set that is known; say --format {'|'.join(FORMATS)}")
+    return found
+
+
+def prepare_source(
+    source: str | Path,
+    format: str = "auto",
+    columns: Columns | None = None,
+    titles: str | Path | None = None,
+    filters: dict[str, Any] | None = None,
+) -> tuple[str, Rows, Filters, Prepared]:
+    """Read and prepare; filters that are not given are the paper's for its data sets, and none for other tables."""
+    format, rows = read_source(source, format, columns, titles)
+    given = {key: value for key, value in (filters or {}).items() if value is not None}
+    chosen = replace(PAPER_FILTERS.get(format, Filters()), **given)
+    return format, rows, chosen, prepare(rows, chosen, f"'{source}'")
+
+
+def read(
+    source: Any,
+    *,
+    user: str | None = None,
+    item: str | None = None,
+    value: str | None = None,
+    time: str | None = None,
+    where: Mapping[str, Any] | None = None,
+    format: str = "auto",
+    **filters: Any,
+) -> Interactions:
+    """Interactions from a file, folder or archive, or from a table in memory (pyarrow, pandas, polars, a mapping).
+
+    `where`: only the rows of a table that have these values, as {"test": 0}. `format`: csv, parquet, movielens, netflix
+    or lastfm, where the name does not show it. `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles`
+    for a file of titles.
+    """
+    if where is not None and not isinstance(where, Mapping):
+        raise DataError(f"where is a mapping of columns to values, as {{'test': 0}}, not {where!r}")
+    columns, titles = Columns(user, item, value, time, where or {}), filters.pop("titles", None)
+    known = set(Filters.__dataclass_fields__)
+    if unexpected := set(filters) - known:
+        raise DataError(unknown("filter", min(unexpected), known))
+    if isinstance(source, (str, Path)):
+        return prepare_source(source, format, columns, titles, filters)[3].interactions
+    rows = rows_of(source, columns)
+    if titles is not None:
+        rows = replace(rows, item_table=read_titles(Path(titles), item))
+    return prepare(rows, Filters(**filters)).interactions

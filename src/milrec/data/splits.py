@@ -1,0 +1,338 @@
+"""Splits: which interactions a model learns from, and which are kept back to judge it.
+
+The catalogue of a split is the items that have at least one training interaction; kept-back pairs of other items are
+dropped and counted (decision D6). Splits depend on the seed and on the set of interactions alone, never on the order
+of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from milrec.data.interactions import (
+    Interactions,
+    empty_pairs,
+    generator,
+    numbers_in,
+    pair_users,
+    pairs_matrix,
+    read_pairs,
+    renumbered,
+    take,
+    write_pairs,
+)
+from milrec.errors import DataError, FolderError, SettingsError, unknown
+from milrec.storage import Manifest, new_folder, open_folder, require_files
+
+Part = Literal["validation", "test"]
+Protocol = Literal["interactions", "users", "given"]
+PROTOCOLS: tuple[Protocol, ...] = ("interactions", "users", "given")
+Labels = tuple[csr_array, csr_array]  # adopted and rejected pairs
+Kept = tuple[dict[str, csr_array], int]  # targets and rejected targets, and how many targets were dropped
+_HELD_OUT_FILES = ("adopted", "targets", "rejected", "rejected_targets")
+_LEFT_OUT = ("test_unknown_users", "test_pairs_of_unknown_users", "test_pairs_in_data")
+
+
+@dataclass(frozen=True, eq=False)
+class Audience:
+    """The users for whom lists are made: what the model may know of them, and what must not be listed."""
+
+    adopted: csr_array  # (n_users, n_items) what the encoder sees
+    rejected: csr_array  # (n_users, n_items) known rejections: never listed
+    removed: csr_array  # (n_users, n_items) never listed: what they have already
+    rows: npt.NDArray[np.int64] | None  # their rows in the training part; None for users the model has not met
+
+    @property
+    def n_users(self) -> int:
+        return int(self.adopted.shape[0])
+
+    def part(self, users: npt.NDArray[np.int64] | slice) -> Audience:
+        rows = None if self.rows is None else self.rows[users]
+        return Audience(
+            csr_array(self.adopted[users]),
+            csr_array(self.rejected[users]),
+            csr_array(self.removed[users]),
+            rows,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What is kept back: an audience, the adopted items to be found, and rejected items that had better not be."""
+
+    audience: Audience
+    targets: csr_array  # (n_users, n_items)
+    rejected_targets: csr_array  # (n_users, n_items)
+    dropped_targets: int  # pairs whose item has no training interaction
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The training part, and two held-out parts."""
+
+    train: Interactions
+    validation: HeldOut
+    test: HeldOut
+    protocol: Protocol
+    seed: int
+    left_out: dict[str, int] = field(default_factory=dict)  # what of a given test part is of no use
+
+    def __repr__(self) -> str:
+        kind = "Split with a given test part" if self.protocol == "given" else f"Split over {self.protocol}"
+        return f"<{kind}, seed {self.seed}: {self.train.adopted.nnz:,} pairs to learn from>"
+
+    def part(self, name: Part) -> HeldOut:
+        if name not in ("validation", "test"):
+            raise SettingsError(unknown("part", name, ("validation", "test")))
+        return self.validation if name == "validation" else self.test
+
+    def joined(self) -> Split:
+        """The same with validation as a part of training: for a last fit, when nothing is left to be chosen."""
+        if self.protocol == "users":
+            raise DataError("a split over users keeps back other users for validation, not pairs to refit on")
+        if self.validation.targets.nnz + self.validation.rejected_targets.nnz == 0:
+            raise DataError("the split has no validation part: a model learns from everything already, without a refit")
+        train = replace(
+            self.train,
+            adopted=csr_array(self.train.adopted + self.validation.targets),
+            rejected=csr_array(self.train.rejected + self.validation.rejected_targets),
+        )
+        nothing = empty_pairs(train.adopted.shape)
+        judged = {"targets": self.test.targets, "rejected_targets": self.test.rejected_targets}
+        validation, test = _known_users(
+            train, ({"targets": nothing, "rejected_targets": nothing}, 0), (judged, self.test.dropped_targets)
+        )
+        return replace(self, train=train, validation=validation, test=test)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "protocol": self.protocol,
+            "seed": self.seed,
+            **self.train.facts(),
+            **{
+                f"{name}_{what}": count
+                for name in ("validation", "test")
+                for what, count in _held_out_facts(self.part(name)).items()
+            },
+            **self.left_out,
+        }
+
+    def save(self, path: str | Path, facts: dict[str, Any] | None = None, replace: bool = False) -> None:
+        """Write a split folder; it appears whole or not at all."""
+        with new_folder(Path(path), "split", replace) as draft:
+            self.train.write_into(draft)
+            for name, part in (("validation", self.validation), ("test", self.test)):
+                audience = part.audience
+                write_pairs(draft.path / f"{name}_targets.arrow", part.targets)
+                write_pairs(draft.path / f"{name}_rejected_targets.arrow", part.rejected_targets)
+                if self.protocol == "users":
+                    write_pairs(draft.path / f"{name}_adopted.arrow", audience.adopted)
+                    write_pairs(draft.path / f"{name}_rejected.arrow", audience.rejected)
+            draft.facts.update({**(facts or {}), **self.facts()})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Split:
+        manifest = open_folder(Path(path), "split")
+        protocol, seed = manifest.facts.get("protocol"), manifest.facts.get("seed")
+        if protocol not in PROTOCOLS or not isinstance(seed, int):
+            raise FolderError(f"'{path}' is damaged: protocol {protocol!r} with seed {seed!r} is not understood")
+        train = Interactions.read_from(manifest)
+        parts = []
+        for name in ("validation", "test"):
+            files = _HELD_OUT_FILES if protocol == "users" else ("targets", "rejected_targets")
+            require_files(manifest, [f"{name}_{file}.arrow" for file in files])
+            n_users = _count(manifest, f"{name}_users_in_part")
+            if protocol != "users" and n_users != train.n_users:
+                raise FolderError(f"'{path}' is damaged: {n_users} users in the {name} part are not all that are known")
+            shape = (n_users, train.n_items)
+            read = {file: read_pairs(manifest.path / f"{name}_{file}.arrow", shape) for file in files}
+            parts.append((read, _count(manifest, f"{name}_dropped_targets")))
+        if protocol == "users":
+            validation, test = (_strangers(**read, dropped_targets=dropped) for read, dropped in parts)
+        else:
+            validation, test = _known_users(train, *parts)
+        left_out = {fact: _count(manifest, fact) for fact in _LEFT_OUT} if protocol == "given" else {}
+        return cls(train, validation, test, protocol, seed, left_out)
+
+
+def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> Split:
+    """80/10/10 at random over interactions: the paper's protocol. Rejected entries are divided in the same way."""
+    if not 0 <= held_out <= 0.5:
+        raise SettingsError(f"held_out is a share between 0 and 0.5, taken twice, not {held_out:g}")
+    random = generator(seed, 1)
+    train, validation, test = _divide(data.adopted, held_out, random)
+    rejected, rejected_validation, rejected_test = _divide(data.rejected, held_out, random)
+    held = (validation, rejected_validation), (test, rejected_test)
+    kept, parts = _in_catalogue(data, (train, rejected), held)
+    return Split(kept, *_known_users(kept, *parts), protocol="interactions", seed=seed)
+
+
+def split_given(data: Interactions, test: Interactions, seed: int, held_out: float = 0.1) -> Split:
+    """A test part that comes with the data: later in time, or marked by whoever published it.
+
+    Users and items are matched by id. A random share of `data`, `held_out`, is for validation (0: none), the rest is to
+    learn from. Pairs of `test` of a user that `data` does not know, pairs that stand in `data` too, and pairs whose
+    item has no training interaction are dropped and counted, in this order.
+    """
+    if not 0 <= held_out < 1:
+        raise SettingsError(f"held_out is a share from 0 up to, but not including, 1, not {held_out:g}")
+    random = generator(seed, 6)
+    train, validation = _drawn(data.adopted, held_out, random)
+    rejected, rejected_validation = _drawn(data.rejected, held_out, random)
+    known = csr_array(data.adopted + data.rejected)
+    found = renumbered(test.adopted, test, data)
+    targets, rejected_targets = _without(found, known), _without(renumbered(test.rejected, test, data), known)
+    held = (validation, rejected_validation), (targets, rejected_targets)
+    kept, (first, (second, _)) = _in_catalogue(data, (train, rejected), held)
+    strange = numbers_in(test.users["id"], data.users["id"], "user") < 0
+    left_out = int(strange.sum()), int(np.diff(test.adopted.indptr)[strange].sum()), int(found.nnz - targets.nnz)
+    dropped = int(test.adopted.nnz - left_out[1] - left_out[2] - second["targets"].nnz)
+    if second["targets"].nnz == 0:
+        raise DataError(
+            f"no adopted pair of the test part is left to be found: of {test.adopted.nnz}, {left_out[1]} are of users "
+            f"that the data does not know, {left_out[2]} stand in the data too, {dropped} are of items outside its "
+            "catalogue"
+        )
+    parts = _known_users(kept, first, (second, dropped))
+    return Split(kept, *parts, protocol="given", seed=seed, left_out=dict(zip(_LEFT_OUT, left_out, strict=True)))
+
+
+def split_users(data: Interactions, seed: int, held_out: int | None = None, told: float = 0.8) -> Split:
+    """Held-out users (strong generalisation): of each, most items are told and the rest are to be found.
+
+    `held_out` users go to validation and as many to test; by default a tenth of the users, 10,000 at most, as the
+    paper has it for ML-20M.
+    """
+    if not 0 <= told <= 1:
+        raise SettingsError(f"told is a share between 0 and 1, not {told:g}")
+    n_held_out = min(data.n_users // 10, 10_000) if held_out is None else held_out
+    if n_held_out < 1 or data.n_users - 2 * n_held_out < 1:
+        raise DataError(
+            f"{data.n_users} users are too few to hold out {max(n_held_out, 1)} for validation and as many for test"
+        )
+    random = generator(seed, 2)
+    order = random.permutation(data.n_users)
+    groups = [np.sort(group) for group in np.split(order, [n_held_out, 2 * n_held_out])]
+    learning = np.isin(np.arange(data.n_users), groups[2])
+    in_catalogue = np.bincount(data.adopted[groups[2]].indices, minlength=data.n_items) > 0
+    train = data.subset(learning, in_catalogue)
+    catalogue = np.flatnonzero(in_catalogue)
+    held = []
+    for group in groups[:2]:
+        adopted, rejected = (
+            data.adopted[group],
+            take(csr_array(data.rejected[group]), np.arange(len(group)), catalogue),
+        )
+        known = take(csr_array(adopted), np.arange(len(group)), catalogue)
+        to_find = _last_share_of_rows(known, 1 - told, random)
+        held.append(
+            _strangers(
+                adopted=_where(known, ~to_find),
+                targets=_where(known, to_find),
+                rejected=rejected,
+                rejected_targets=empty_pairs(known.shape),
+                dropped_targets=int(adopted.nnz - known.nnz),
+            )
+        )
+    return Split(train, held[0], held[1], protocol="users", seed=seed)
+
+
+def _in_catalogue(
+    data: Interactions, learned: Labels, held: tuple[Labels, Labels]
+) -> tuple[Interactions, tuple[Kept, Kept]]:
+    """The training part with the items that it has, and the held-out pairs of these items."""
+    in_catalogue = np.bincount(learned[0].indices, minlength=data.n_items) > 0
+    if not in_catalogue.any():
+        raise DataError(f"{data.adopted.nnz} adopted pairs are too few to split: none is left to learn from")
+    everyone, catalogue = np.arange(data.n_users), np.flatnonzero(in_catalogue)
+    whole = Interactions(*learned, data.users, data.items, data.truth)
+    parts = []
+    for targets, rejections in held:
+        found = take(targets, everyone, catalogue)
+        read = {"targets": found, "rejected_targets": take(rejections, everyone, catalogue)}
+        parts.append((read, int(targets.nnz - found.nnz)))
+    return whole.subset(np.ones(data.n_users, dtype=bool), in_catalogue), (parts[0], parts[1])
+
+
+def _drawn(pairs: csr_array, share: float, random: np.random.Generator) -> Labels:
+    """A matrix as two: most pairs, and a random share of them."""
+    drawn = np.zeros(pairs.nnz, dtype=bool)
+    drawn[random.permutation(pairs.nnz)[: round(pairs.nnz * share)]] = True
+    return _where(pairs, ~drawn), _where(pairs, drawn)
+
+
+def _without(pairs: csr_array, others: csr_array) -> csr_array:
+    """The pairs that do not stand in another matrix of the same shape."""
+    cells, taken = (pair_users(one).astype(np.int64) * one.shape[1] + one.indices for one in (pairs, others))
+    return _where(pairs, ~np.isin(cells, taken))
+
+
+def _divide(pairs: csr_array, held_out: float, random: np.random.Generator) -> tuple[csr_array, csr_array, csr_array]:
+    """A matrix as three: most pairs, and two random parts of the given share each."""
+    order = random.permutation(pairs.nnz)
+    size = round(pairs.nnz * held_out)
+    label = np.zeros(pairs.nnz, dtype=np.int8)
+    label[order[:size]], label[order[size : 2 * size]] = 2, 1
+    return _where(pairs, label == 0), _where(pairs, label == 1), _where(pairs, label == 2)
+
+
+def _last_share_of_rows(pairs: csr_array, share: float, random: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """In each row a random share of the entries: never all of them and, from two entries on, never none."""
+    users, counts = pair_users(pairs), np.diff(pairs.indptr)
+    order = np.lexsort((random.random(pairs.nnz), users))
+    rank = np.arange(pairs.nnz) - np.repeat(pairs.indptr[:-1], counts)  # place within the user's shuffled row
+    n_chosen = np.clip(np.rint(counts * share), 1, np.maximum(counts - 1, 0)).astype(np.int64)
+    chosen = np.zeros(pairs.nnz, dtype=bool)
+    chosen[order] = rank < n_chosen[users]
+    return chosen
+
+
+def _where(pairs: csr_array, mask: npt.NDArray[np.bool_]) -> csr_array:
+    return pairs_matrix(pair_users(pairs)[mask], pairs.indices[mask], pairs.data[mask], pairs.shape)
+
+
+def _known_users(train: Interactions, validation: Kept, test: Kept) -> tuple[HeldOut, HeldOut]:
+    """Validation lists leave out training items; test lists leave out training and validation items (section 3.2).
+
+    Rejected items of validation are left out of test lists in the same way.
+    """
+    rows = np.arange(train.n_users)
+    seen = csr_array(train.adopted + validation[0]["targets"] + validation[0]["rejected_targets"])
+    first = Audience(train.adopted, train.rejected, train.adopted, rows)
+    second = Audience(train.adopted, train.rejected, seen, rows)
+    return (
+        HeldOut(first, **validation[0], dropped_targets=validation[1]),
+        HeldOut(second, **test[0], dropped_targets=test[1]),
+    )
+
+
+def _strangers(
+    adopted: csr_array,
+    targets: csr_array,
+    rejected: csr_array,
+    rejected_targets: csr_array,
+    dropped_targets: int,
+) -> HeldOut:
+    return HeldOut(Audience(adopted, rejected, adopted, None), targets, rejected_targets, dropped_targets)
+
+
+def _count(manifest: Manifest, fact: str) -> int:
+    count = manifest.facts.get(fact)
+    if not isinstance(count, int) or count < 0:
+        raise FolderError(f"'{manifest.path}' is damaged: '{fact}' is {count!r}, not a count")
+    return count
+
+
+def _held_out_facts(part: HeldOut) -> dict[str, int]:
+    return {
+        "users_in_part": part.audience.n_users,
+        "users": int((np.diff(part.targets.indptr) > 0).sum()),
+        "targets": int(part.targets.nnz),
+        "dropped_targets": part.dropped_targets,
+    }

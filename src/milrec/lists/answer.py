@@ -1,0 +1,126 @@
+"""Asked → Answer: many queries scored together, each answered as if it were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from milrec.data.splits import Audience
+from milrec.lists.catalogue import TAIL_NAMES, Catalogue
+from milrec.lists.query import Answer, Asked, ListedItem, Reason, Wanted
+from milrec.lists.reasons import parts_of_logits, strongest, why_none
+from milrec.lists.rules import list_under
+from milrec.lists.scores import Scores, dial_shift, leave_out, score_blocks, top_items
+from milrec.models.autoencoders import CollaborativeAutoencoder
+from milrec.models.factorization import MatrixFactorization, WeightedFactorization
+from milrec.training.artifact import Fitted
+
+Ranked = npt.NDArray[np.int64]  # items by number, best first
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """An answer in numbers."""
+
+    items: Ranked
+    scores: npt.NDArray[np.float32]
+    reasons: list[list[tuple[int, float]]]  # for each item, places among the adopted items and their parts of the logit
+    unmet: tuple[str, ...]
+
+
+def lists_asked(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Sequence[Asked]) -> list[Listed]:
+    """A list for each; known and new users apart where the model has something of its own for known ones."""
+    lists: dict[int, Listed] = {}
+    apart = isinstance(fitted.model, CollaborativeAutoencoder | MatrixFactorization | WeightedFactorization)
+    for known in (True, False):
+        places = [place for place, one in enumerate(asked) if (apart and one.row is not None) == known]
+        audience = _audience([asked[place] for place in places], fitted.train.n_items, known)
+
+        def use(block: slice, scores: Scores, audience: Audience = audience, places: list[int] = places) -> None:
+            for place, row in zip(places[block], scores, strict=True):
+                shift = dial_shift(asked[place].wanted.dial, catalogue.logs)
+                if shift is not None:
+                    row += shift
+            leave_out(scores, audience, block)
+            for place, row in zip(places[block], scores, strict=True):
+                lists[place] = _listed(fitted, catalogue, n_drawn, asked[place], row)
+
+        score_blocks(fitted.model, fitted.settings, audience, slice(0, len(places)), n_drawn, use)
+    return [lists[place] for place in range(len(asked))]
+
+
+def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
+    """The same with ids and titles."""
+    ids, titles, adopted = catalogue.item_ids, catalogue.titles, asked.adopted
+    popularity, tails = catalogue.popularity[listed.items].tolist(), catalogue.intervals[listed.items].tolist()
+    columns = zip(listed.items.tolist(), listed.scores.tolist(), popularity, tails, listed.reasons, strict=True)
+    items = tuple(
+        ListedItem(
+            place,
+            ids[item],
+            titles[item],
+            score,
+            adopters,
+            TAIL_NAMES[tail],
+            tuple(Reason(ids[adopted[i]], titles[adopted[i]], weight) for i, weight in why) if why else (),
+        )
+        for place, (item, score, adopters, tail, why) in enumerate(columns, start=1)
+    )
+    return Answer(items, listed.unmet)
+
+
+def _listed(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Asked, row: npt.NDArray[np.float32]) -> Listed:
+    """The best items of a row of scores, in which all that a user must not be shown is -inf already."""
+    wish = asked.wanted
+    if wish.allowed is not None:
+        kept = row[wish.allowed]
+        row[:] = -np.inf
+        row[wish.allowed] = kept
+    unmet: tuple[str, ...] = ()
+    if wish.rules:
+        items, unmet = _listed_under_rules(catalogue, wish, row)
+    else:
+        items = _best(row, wish.n)
+    reasons: list[list[tuple[int, float]]] = [[]] * len(items)
+    if wish.reasons and (why := why_none(fitted, asked)):
+        unmet = (*unmet, why)
+    elif wish.reasons:
+        reasons = strongest(parts_of_logits(fitted, asked, items, n_drawn), wish.reasons)
+    return Listed(items, row[items], reasons, unmet)
+
+
+def _best(row: npt.NDArray[np.float32], n: int) -> Ranked:
+    items = top_items(row[None, :], n)[0]
+    listed: Ranked = items[items >= 0]
+    return listed
+
+
+def _listed_under_rules(
+    catalogue: Catalogue, wish: Wanted, row: npt.NDArray[np.float32]
+) -> tuple[Ranked, tuple[str, ...]]:
+    parts = [members[_best(row[members], wish.n)] for members in catalogue.members]
+    listed, unmet = list_under(
+        wish.rules, wish.n, [part.tolist() for part in parts], [row[part].tolist() for part in parts]
+    )
+    return np.array(listed, dtype=np.int64), unmet
+
+
+def _audience(asked: Sequence[Asked], n_items: int, known: bool) -> Audience:
+    adopted = _pairs([one.adopted for one in asked], n_items, [one.weights for one in asked])
+    rejected = _pairs([one.rejected for one in asked], n_items)
+    removed = _pairs([np.concatenate([one.removed, one.wanted.excluded]) for one in asked], n_items)
+    rows = np.array([one.row for one in asked], dtype=np.int64) if known else None
+    return Audience(adopted, rejected, removed, rows)
+
+
+def _pairs(
+    rows: Sequence[npt.NDArray[np.int32]], n_items: int, values: Sequence[npt.NDArray[np.float32]] | None = None
+) -> csr_array:
+    starts = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int32)
+    items = np.concatenate([np.zeros(0, dtype=np.int32), *rows])
+    weights = np.ones(len(items), dtype=np.float32) if values is None else np.concatenate([np.zeros(0), *values])
+    return csr_array((weights.astype(np.float32), items.astype(np.int32), starts), shape=(len(rows), n_items))

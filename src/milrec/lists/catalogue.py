@@ -1,0 +1,163 @@
+"""Catalogue: the ids, titles and popularity of a model's items and the ids of its users, ready to be looked up."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from milrec.data.interactions import Interactions, numbers_of
+from milrec.errors import UnknownIdError
+from milrec.metrics.tail import TailInterval, log_popularity, popularity_order, tail_intervals
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+class Texts:
+    """Texts in the form that they are searched in, made once."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._words = pa.array([_spaced(text) for text in texts], type=pa.large_string())
+        self._plain = pa.array([text.strip() for text in texts], type=pa.large_string())
+
+    def matching(self, text: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """The texts that have all words, and whether each begins with them.
+
+        Where there is no letter and no digit to search by, as in `!!!`, the text itself is looked for.
+        """
+        wanted = _spaced(text)
+        if not wanted:
+            sought = whole(text).strip()
+            found = pc.indices_nonzero(pc.match_substring(self._plain, sought)).to_numpy().astype(np.int64)
+            return found, pc.starts_with(self._plain.take(pa.array(found)), sought).to_numpy(zero_copy_only=False)
+        matches = pa.array(np.ones(len(self._words), dtype=bool))
+        for word in set(wanted.split()):
+            matches = pc.and_(matches, pc.match_substring(self._words, f" {word}"))
+        found = pc.indices_nonzero(matches).to_numpy().astype(np.int64)
+        return found, pc.starts_with(self._words.take(pa.array(found)), wanted).to_numpy(zero_copy_only=False)
+
+
+def whole(text: str) -> str:
+    """The same with a question mark for each half of a character, as JSON may hold: Arrow takes whole ones only."""
+    return text.encode(errors="replace").decode()
+
+
+def _spaced(text: str) -> str:
+    """The words of a text without case and accents, each with a space before it."""
+    letters = unicodedata.normalize("NFKD", text.casefold())
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    return "".join(f" {word}" for word in _WORD.findall(plain.casefold()))
+
+
+TAIL_NAMES = [interval.name.lower() for interval in TailInterval]
+
+
+class Catalogue:
+    """All that is looked up is made once, when it is first needed."""
+
+    def __init__(self, train: Interactions) -> None:
+        self._users, self._items = train.users["id"], train.items
+        self.popularity = train.popularity()
+        self.intervals = tail_intervals(self.popularity)
+
+    @cached_property
+    def item_ids(self) -> list[Any]:
+        ids: list[Any] = self._items["id"].to_pylist()
+        return ids
+
+    @cached_property
+    def titles(self) -> list[str | None]:
+        """The title of each item; None where it is not known."""
+        known = "title" in self._items.column_names
+        titles: list[str | None] = self._items["title"].to_pylist() if known else [None] * self._items.num_rows
+        return titles
+
+    @cached_property
+    def places(self) -> npt.NDArray[np.int64]:
+        """Each item's place by popularity: 1 is the most popular."""
+        places = np.empty(len(self.popularity), dtype=np.int64)
+        places[popularity_order(self.popularity)] = np.arange(1, len(places) + 1)
+        return places
+
+    @cached_property
+    def logs(self) -> npt.NDArray[np.float64]:
+        """ln(popularity) of each item: what a dial takes away."""
+        return log_popularity(self.popularity)
+
+    @cached_property
+    def falling(self) -> npt.NDArray[np.int64]:
+        """The popularity of the items, largest first."""
+        return np.sort(self.popularity)[::-1]
+
+    @cached_property
+    def members(self) -> list[npt.NDArray[np.int64]]:
+        """The items of each tail interval, ascending."""
+        return [np.flatnonzero(self.intervals == interval) for interval in TailInterval]
+
+    @cached_property
+    def _item_numbers(self) -> dict[str, int]:
+        return {str(one): number for number, one in enumerate(self.item_ids)}
+
+    @cached_property
+    def _user_numbers(self) -> dict[str, int]:
+        return {str(one): number for number, one in enumerate(self._users.to_pylist())}
+
+    def item_numbers(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
+        """Numbers of items; an id that is not there is an error that names it."""
+        return _numbers(self._item_numbers, self._items["id"], ids, "item")
+
+    def user_numbers(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
+        try:
+            return _numbers(self._user_numbers, self._users, ids, "user")
+        except UnknownIdError as error:
+            raise UnknownIdError(f"{error}; for a user the model has not met, give adopted items") from None
+
+    def items_among(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
+        """Numbers of items, those outside of the catalogue passed over."""
+        found = (self._item_numbers.get(str(one)) for one in several(ids))
+        return np.array([number for number in found if number is not None], dtype=np.int32)
+
+    @cached_property
+    def _texts(self) -> Texts:
+        """What an item is searched by: its title, or its id where it has none."""
+        return Texts([title or str(one) for title, one in zip(self.titles, self.item_ids, strict=True)])
+
+    def find_items(self, text: str, n: int) -> npt.NDArray[np.int64]:
+        """The n best finds: the item with this id, then titles that begin with the text, then more popular ones."""
+        found, begins = self._texts.matching(text)
+        order = np.lexsort((-self.popularity[found], ~begins))
+        finds = found[order][:n]
+        exact = self._item_numbers.get(text.strip())
+        return finds if exact is None else np.concatenate([[exact], finds[finds != exact]])[:n]
+
+    def find_users(self, text: str, n: int) -> list[Any]:
+        """The first n users whose id begins with the text, the one with this very id before all."""
+        begins = pc.starts_with(self._user_texts, whole(text))
+        numbers = pc.indices_nonzero(begins).to_numpy()[: n + 1]
+        exact = self._user_numbers.get(text)
+        finds = numbers if exact is None else [exact, *(number for number in numbers if number != exact)]
+        return [self._users[int(number)].as_py() for number in finds[:n]]
+
+    @cached_property
+    def _user_texts(self) -> pa.Array:
+        return self._users.cast(pa.large_string()).combine_chunks()
+
+
+def several(ids: Any) -> list[Any]:
+    """Ids as a list; a single one need not stand in a list."""
+    return [ids] if isinstance(ids, (str, int)) else list(ids)
+
+
+def _numbers(known: Mapping[str, int], column: pa.ChunkedArray, ids: Iterable[Any], what: str) -> npt.NDArray[np.int32]:
+    wanted = list(ids)
+    try:
+        return np.array([known[str(one)] for one in wanted], dtype=np.int32)
+    except KeyError:
+        return numbers_of(column, wanted, what).astype(np.int32)

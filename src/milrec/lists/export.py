@@ -1,0 +1,165 @@
+"""Lists as tables: user, rank, item, title (where known), score, popularity, tail, and reasons and unmet rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+
+from milrec.data.interactions import Interactions
+from milrec.errors import SettingsError
+from milrec.lists.answer import Listed
+from milrec.lists.catalogue import TAIL_NAMES, Catalogue
+from milrec.lists.query import Asked, Wanted
+from milrec.storage import check_place, new_file
+
+
+def list_schema(train: Interactions, wish: Wanted, users: bool) -> pa.Schema:
+    """`reasons` and `unmet` are texts, so that every kind of file can hold them."""
+    fields = [("user", train.users["id"].type)] if users else []
+    fields += [("rank", pa.int32()), ("item", train.items["id"].type)]
+    if "title" in train.items.column_names:
+        fields.append(("title", train.items["title"].type))
+    fields += [("score", pa.float32()), ("popularity", pa.int32()), ("tail", pa.string())]
+    fields += [("reasons", pa.string())] if wish.reasons else []
+    fields += [("unmet", pa.string())] if wish.rules or wish.reasons else []
+    return pa.schema(fields)
+
+
+def list_batch(
+    train: Interactions, catalogue: Catalogue, asked: Sequence[Asked], lists: Sequence[Listed], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Lists below each other."""
+    lengths = [len(one.items) for one in lists]
+    items = np.concatenate([one.items for one in lists])
+    columns: dict[str, Any] = {"rank": np.concatenate([np.arange(1, n + 1) for n in lengths]).astype(np.int32)}
+    if "user" in schema.names:
+        rows = pa.array(np.repeat([one.row for one in asked], lengths).astype(np.int64))
+        columns["user"] = train.users["id"].take(rows).combine_chunks()
+    columns |= item_columns(train, catalogue, items)
+    columns["score"] = np.concatenate([one.scores for one in lists])
+    if "reasons" in schema.names:
+        columns["reasons"] = [
+            text for who, one in zip(asked, lists, strict=True) for text in _texts(catalogue, who, one)
+        ]
+    if "unmet" in schema.names:
+        columns["unmet"] = [text for one in lists for text in ["; ".join(one.unmet)] * len(one.items)]
+    return pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema=schema)
+
+
+def item_columns(train: Interactions, catalogue: Catalogue, items: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
+    """Item, title (where known), popularity, tail."""
+    table = train.items.take(pa.array(items))
+    columns = {"item": table["id"].combine_chunks()}
+    if "title" in table.column_names:
+        columns["title"] = table["title"].combine_chunks()
+    columns["popularity"] = pa.array(catalogue.popularity[items].astype(np.int32))
+    columns["tail"] = pa.array(TAIL_NAMES).take(pa.array(catalogue.intervals[items]))
+    return columns
+
+
+def _texts(catalogue: Catalogue, asked: Asked, listed: Listed) -> list[str]:
+    """For each item its reasons: `Alien (0.41); Heat (0.2)`."""
+
+    def name(place: int) -> str:
+        item = int(asked.adopted[place])
+        return catalogue.titles[item] or str(catalogue.item_ids[item])
+
+    return ["; ".join(f"{name(place)} ({weight:.3g})" for place, weight in why) for why in listed.reasons]
+
+
+SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
+
+
+class _Writer(Protocol):
+    def write_batch(self, batch: pa.RecordBatch) -> None: ...
+    def close(self) -> None: ...
+
+
+class _JsonLines:
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("w", encoding="utf-8")
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self.file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def check_list_file(path: Path) -> None:
+    """Refuse a name that says no known format, or a place that does not exist, before lists are made."""
+    check_place(path)
+    if path.suffix not in SUFFIXES:
+        raise SettingsError(f"the format of '{path}' is not known by its name; known endings: {', '.join(SUFFIXES)}")
+
+
+def write_batches(
+    path: Path,
+    batches: Iterator[pa.RecordBatch],
+    report: Callable[[int], None] | None = None,
+    schema: pa.Schema | None = None,
+) -> int:
+    """Write batches to a file that appears when all is written; returns the number of rows.
+
+    `report` is told how many users are done.
+    """
+    check_list_file(path)
+    rows = users = 0
+    with new_file(path) as draft:
+        first = next(batches, None)
+        known = schema or (first.schema if first is not None else pa.schema([]))
+        writer = _writer(draft, path.suffix, known)
+        try:
+            while first is not None:
+                writer.write_batch(first)
+                rows += first.num_rows
+                users += len(first.column("user").unique()) if "user" in first.schema.names else 1
+                if report is not None:
+                    report(users)
+                first = next(batches, None)
+        finally:
+            writer.close()
+    return rows
+
+
+def _writer(path: Path, suffix: str, schema: pa.Schema) -> _Writer:
+    if suffix == ".parquet":
+        return _Grouped(pq.ParquetWriter(path, schema), schema)
+    if suffix == ".jsonl":
+        return _JsonLines(path)
+    delimiter = "\t" if suffix == ".tsv" else ","
+    writer: Any = csv.CSVWriter(
+        path, schema, write_options=csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
+    )
+    result: _Writer = writer
+    return result
+
+
+class _Grouped:
+    """Parquet row groups of a useful size, however small the batches are."""
+
+    def __init__(self, writer: Any, schema: pa.Schema, rows: int = 1 << 17) -> None:
+        self.writer, self.schema, self.rows = writer, schema, rows
+        self.waiting: list[pa.RecordBatch] = []
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self.waiting.append(batch)
+        if sum(one.num_rows for one in self.waiting) >= self.rows:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self.writer.close()
+
+    def _flush(self) -> None:
+        if self.waiting:
+            self.writer.write_table(pa.Table.from_batches(self.waiting, schema=self.schema).combine_chunks())
+            self.waiting = []

@@ -1,0 +1,1 @@
+"""Models: what each can do, their settings, and the one contract that all of them keep."""

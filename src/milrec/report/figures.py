@@ -1,0 +1,214 @@
+"""The figures of the report page, from the entries of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from milrec.report import svg
+from milrec.report.claims import CE, MIL, MULTI
+from milrec.report.paper import MIL_PAIRS
+from milrec.report.summary import TAILS, Entry, entry_of, smoothed
+from milrec.report.svg import Axis, Frame, Series
+from milrec.report.tables import PREFERENCE_NAMES, said_values
+
+DASHES = {"short": "", "medium": "8 4", "long": "1.5 4"}  # as in the paper's figure 2
+_OWN_DASHES = ("6 4", "2 3", "10 3 2 3")  # pairs of A and γ that are not the paper's
+_NEAR = 0.7  # of the best accuracy: what is below would spoil the scale
+_CURVES = {tail: f"evolution_{tail}" for tail, _ in TAILS}
+
+
+def draw(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, str]:
+    """Every figure that the run has something for, by its name in the page."""
+    shown = focus(entries)
+    drawn = {
+        "shares": shares(entries),
+        "evolution": evolution(shown),
+        **{_CURVES[tail]: evolution_of(entries, tail, name) for tail, name in TAILS if len(entries) > len(shown)},
+        "trade": trade(entries),
+        "popularity": popularity(results["data"]),
+        "preferences": preferences(entries),
+        "learning": learning(entries),
+        "missing_term": missing_term(used_pairs(entries)) if used_pairs(entries) else "",
+    }
+    return {name: svg for name, svg in drawn.items() if svg}
+
+
+def focus(entries: Sequence[Entry]) -> list[Entry]:
+    """The models of the paper's figure 2; where there are none, the first three of the run."""
+    found = [entry for model in (MIL, CE, MULTI) if (entry := entry_of(entries, model)) is not None]
+    return found or list(entries[:3])
+
+
+def shares(entries: Sequence[Entry]) -> str:
+    rows = [(entry.name, [found[tail] for tail, _ in TAILS]) for entry in entries if (found := entry.shares())]
+    segments = [(name, tail) for tail, name in TAILS]
+    return svg.stacked_bars(rows, segments, "Shares of the top 200 by tail interval") if rows else ""
+
+
+def evolution(entries: Sequence[Entry]) -> str:
+    """All three intervals of a few models in one figure, like the paper's figure 2."""
+    curves = [
+        Series(f"{entry.name}, {name}", entry.colour, list(range(1, len(places) + 1)), places, DASHES[tail])
+        for entry in entries
+        for tail, name in TAILS
+        if (places := _percent(entry, tail))
+    ]
+    return _places(curves, "Share of users with an item of each tail interval at each place", "users")
+
+
+def evolution_of(entries: Sequence[Entry], tail: str, name: str) -> str:
+    """One interval, of all models."""
+    curves = [
+        Series(entry.name, entry.colour, list(range(1, len(places) + 1)), places)
+        for entry in entries
+        if (places := _percent(entry, tail))
+    ]
+    title = f"Share of users with a {name} item at each place of the list"
+    return _places(curves, title, "users", svg.SMALL)
+
+
+def _percent(entry: Entry, tail: str) -> list[float]:
+    return [100 * share for share in smoothed(entry.evolution(tail))]
+
+
+def _places(curves: Sequence[Series], title: str, label: str, size: tuple[int, int] = (svg.WIDTH, svg.HEIGHT)) -> str:
+    if not curves:
+        return ""
+    x = Axis("place in the list", 1, max(2, *(len(curve.xs) for curve in curves)))
+    y = svg.axis(label, [value for curve in curves for value in curve.ys], zero=True, percent=True)
+    return svg.lines(curves, Frame(x, y, *size), title)
+
+
+def trade(entries: Sequence[Entry]) -> str:
+    """Accuracy against the long tail: a point for each model, a line over its dials where it has some."""
+    near, _ = near_and_far(entries)
+    floor = _NEAR * max(entry.mean("ndcg@100") or 0.0 for entry in entries)
+    known = [
+        (entry.name, entry.colour, long, accuracy)
+        for entry in near
+        if (long := entry.mean("long_share@200")) is not None and (accuracy := entry.mean("ndcg@100")) is not None
+    ]
+    if not known:
+        return ""
+    curves = [curve for entry in near if (curve := _dialled(entry, floor)).xs]
+    longs = [*(point[2] for point in known), *(value for curve in curves for value in curve.xs)]
+    accuracies = [*(point[3] for point in known), *(value for curve in curves for value in curve.ys)]
+    x, y = svg.axis("long-tail share of the top 200", longs, percent=True), svg.axis("NDCG@100", accuracies)
+    title = "Accuracy against long-tail share"
+    if names_beside(entries):
+        return svg.points(known, Frame(x, y), title)
+    return svg.points_and_lines(known, curves, Frame(x, y), title)
+
+
+def names_beside(entries: Sequence[Entry]) -> bool:
+    """Whether `trade` has room for the names of its points; otherwise it needs a legend."""
+    return len(entries) <= 6 and not any(entry.dialled() for entry in entries)
+
+
+def near_and_far(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """Models that can share a scale of accuracy, and those so far below the best that they would spoil it."""
+    accuracy = {entry.name: entry.mean("ndcg@100") or 0.0 for entry in entries}
+    floor = _NEAR * max(accuracy.values()) if len(entries) > 4 else 0.0
+    near = [entry for entry in entries if accuracy[entry.name] >= floor]
+    return near, [entry for entry in entries if accuracy[entry.name] < floor]
+
+
+def _dialled(entry: Entry, floor: float) -> Series:
+    points = [point for point in entry.dialled() if point["ndcg@100"] >= floor]
+    longs, accuracies = [point["long_share@200"] for point in points], [point["ndcg@100"] for point in points]
+    tips = [
+        f"dial {point['dial']:g}, NDCG@100 {accuracy:.4f}, long tail {long:.1f} %"
+        for point, long, accuracy in zip(points, longs, accuracies, strict=True)
+    ]
+    return Series(entry.name, entry.colour, longs, accuracies, tips=tips)
+
+
+def preferences(entries: Sequence[Entry]) -> str:
+    known = [(entry.name, entry.colour, found) for entry in entries if (found := entry.preferences()) is not None]
+    y, title = Axis("items per user", 0, 100, percent=True), "Distribution of predicted preferences"
+    return svg.grouped_bars(PREFERENCE_NAMES, known, y, title, "predicted preference") if known else ""
+
+
+def learning(entries: Sequence[Entry]) -> str:
+    """Validation while fitting, of each model's first seed."""
+    curves = [
+        Series(entry.name, entry.colour, history["epochs"], history["measures"])
+        for entry in entries
+        if (history := entry.runs[0].get("history")) and history["measures"]
+    ]
+    if not curves:
+        return ""
+    x = svg.axis("epochs", [value for curve in curves for value in curve.xs], zero=True)
+    measures = {entry.runs[0]["settings"]["training"]["measure"] for entry in entries if entry.runs[0].get("history")}
+    name = measures.pop().replace("ndcg", "NDCG") if len(measures) == 1 else "measure"
+    y = svg.axis(f"validation {name}", [value for curve in curves for value in curve.ys])
+    return svg.lines(curves, Frame(x, y), "Validation measure over epochs", marks=True)
+
+
+def popularity(data: Mapping[str, Any]) -> str:
+    curve, (short, medium), n_items = data["popularity_curve"], data["interval_cuts"], data["items"]
+    ranks, adopters = [point[0] for point in curve], [point[1] for point in curve]
+    x = Axis("items, most popular first", 1, max(n_items, 2), log=True)
+    frame = Frame(x, svg.axis("adopters", adopters, log=True))
+    zones = "".join(
+        svg.zone(frame, start, end, tail, tail)
+        for (tail, _), start, end in zip(TAILS, (1, short, medium), (short, medium, n_items), strict=True)
+    )
+    line = Series("adopters", "ink", ranks, adopters)
+    return svg.lines([line], frame, "Popularity curve of the training data", behind=zones)
+
+
+def used_pairs(entries: Sequence[Entry]) -> list[tuple[float, float]]:
+    """A and γ of the MIL models of a run."""
+    losses = [(entry.runs[0].get("settings") or {}).get("loss") or {} for entry in entries]
+    pairs = [(loss["missing_weight"], loss["missing_exponent"]) for loss in losses if loss.get("loss") == "mil"]
+    return list(dict.fromkeys(pairs))
+
+
+def missing_term_lines(used: Sequence[tuple[float, float]]) -> list[tuple[str, str, str]]:
+    """Name, colour and dash of the lines of `missing_term`: the paper's pairs, then others of the run."""
+    here = "" if set(MIL_PAIRS) <= set(used) else " (in this run)"  # where all are, there is nothing to tell apart
+    lines = [
+        (_said_pair(pair) + (here if pair in used else ""), f"ramp-{number}", "")
+        for number, pair in enumerate(MIL_PAIRS)
+    ]
+    others = [pair for pair in used if pair not in MIL_PAIRS]
+    return lines + [
+        (_said_pair(pair) + here, "ink", _OWN_DASHES[number % len(_OWN_DASHES)]) for number, pair in enumerate(others)
+    ]
+
+
+def missing_term(used: Sequence[tuple[float, float]]) -> str:
+    """A·(q-½)^(2γ) over the predicted preference q, for the paper's pairs (its figure 1) and the run's own."""
+    grid = [step / 200 for step in range(201)]
+    pairs = [*MIL_PAIRS, *(pair for pair in used if pair not in MIL_PAIRS)]
+    curves = [
+        Series(name, colour, grid, [weight * abs(q - 0.5) ** (2 * exponent) for q in grid], dash)
+        for (name, colour, dash), (weight, exponent) in zip(missing_term_lines(used), pairs, strict=True)
+    ]
+    y = svg.axis("loss of a missing item", [value for curve in curves for value in curve.ys], zero=True)
+    return svg.lines(curves, Frame(Axis("predicted preference", 0, 1), y), "The missing term of MIL")
+
+
+def _said_pair(pair: tuple[float, float]) -> str:
+    weight, exponent = pair
+    digits, _, power = f"{weight:e}".partition("e")
+    said = f"{float(digits):g}e{int(power)}" if weight >= 1e4 else f"{weight:g}"
+    return f"A = {said}, γ = {exponent:g}"
+
+
+def trials(search: Mapping[str, Any], colour: str) -> str:
+    """The trials of a search by number: given-up ones hollow, the chosen one ringed."""
+    known = [trial for trial in search["trials"] if trial.get("value") is not None]
+    if not known:
+        return ""
+    numbers, values = [trial["number"] + 1 for trial in known], [trial["value"] for trial in known]
+    tips = [f"{said_values(trial['values'])}; {trial['value']:.4f}, {trial['state']}" for trial in known]
+    marks = Series("trial", colour, numbers, values, tips=tips, hollow=[trial["state"] != "done" for trial in known])
+    done = [trial for trial in known if trial["state"] == "done"]
+    chosen = max(done, key=lambda trial: trial["value"], default=None)
+    x = Axis("trial", 0, len(search["trials"]) + 1, whole=True)
+    y = svg.axis(f"validation {search['measure'].replace('ndcg', 'NDCG')}", values)
+    ring = None if chosen is None else (chosen["number"] + 1, chosen["value"])
+    return svg.scatter([marks], Frame(x, y, *svg.SMALL), f"Trials of {search['name']}", ring)

@@ -1,0 +1,139 @@
+"""The paper's own figures, and which model and data set of the paper ours are (arXiv 1805.00121). No torch.
+
+`paper.csv` holds tables 2 to 6 and 8; what the paper says of its data (tables 1 and 7) stands here.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+UNCERTAINTY = 0.003  # of a measure, by another seed; the captions of tables 2 to 4 say so
+SHARE_ROOM = 1.0  # percentage points; the paper gives no uncertainty of its shares
+CUT_ROOM = 0.02  # of an interval cut: another split moves it by less
+
+METRICS, HELD_OUT, SHARES, PREFERENCES = "metrics", "held-out users", "top-200 share", "preference distribution"
+PREFERENCE_BINS = ("[0.0,0.01)", "[0.01,0.25)", "[0.25,0.5)", "[0.5,0.7)", "[0.7,0.9)", "[0.9,1.0]")
+MIL_PAIRS = ((5e1, 2), (1e3, 4), (2e4, 6), (1e6, 10), (5e9, 15))  # A and γ of figure 1
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set of the paper: its size (table 1), its interval cuts (table 7) and its table of metrics."""
+
+    title: str
+    users: int
+    items: int
+    cuts: tuple[int, int]
+    metrics_table: int
+
+
+DATA_SETS = {
+    "ml-20m": DataSet("MovieLens-20M", 136_700, 20_300, (177, 784), 2),
+    "netflix": DataSet("Netflix", 463_400, 17_700, (251, 965), 3),
+    "lastfm-360k": DataSet("Last.fm-360K", 350_200, 24_600, (351, 2240), 4),
+}
+
+# Other names of the paper's models, in the form of `key`; table 5 calls MULTI tanh-lin Multi-DAE.
+_ALIASES = {
+    "cepoint": "cepointlinsig",
+    "cepair": "cepairlinsig",
+    "mil": "millinsig",
+    "multi": "multitanhlin",
+    "multidae": "multitanhlin",
+    "multinomial": "multitanhlin",
+    "multivae": "multivaepr",
+    "multvae": "multivaepr",
+    "wrmf": "mfsquare",
+}
+
+
+def key(name: str) -> str:
+    """A model's name in the form in which ours and the paper's are compared."""
+    plain = re.sub(r"[\W_]+", "", name.lower())
+    return _ALIASES.get(plain, plain)
+
+
+@cache
+def _rows() -> list[dict[str, str]]:
+    text = files("milrec.report").joinpath("paper.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def figures(table: str, dataset: str) -> dict[str, dict[str, float]]:
+    """A table of the paper for a data set: model → metric → value; empty where the paper has none."""
+    found: dict[str, dict[str, float]] = {}
+    for row in _rows():
+        if (row["table"], row["dataset"]) == (table, dataset):
+            found.setdefault(row["model"], {})[row["metric"]] = float(row["value"])
+    return found
+
+
+@cache
+def known_models() -> frozenset[str]:
+    """The `key` of every model in the paper."""
+    return frozenset(key(row["model"]) for row in _rows())
+
+
+def model_of(name: str, table: Mapping[str, Any]) -> str | None:
+    """The model of a table of the paper that ours is, by its name."""
+    return next((model for model in table if key(model) == key(name)), None)
+
+
+def data_set_of(results: Mapping[str, Any]) -> str | None:
+    """The data set of the paper whose size the data of a run have: users within 2 %, items within 5 %.
+
+    Users who are held out count; items that nobody adopted in the training part are in no catalogue.
+    """
+    split, users, items = results["split"], results["data"]["users"], results["data"]["items"]
+    if split["protocol"] == "users":
+        users += split.get("validation_users_in_part", 0) + split.get("test_users_in_part", 0)
+    for name, known in DATA_SETS.items():
+        if abs(users - known.users) <= 0.02 * known.users and abs(items - known.items) <= 0.05 * known.items:
+            return name
+    return None
+
+
+def table_name(table: str, dataset: str) -> str:
+    """What the paper calls it."""
+    numbers = {HELD_OUT: 5, PREFERENCES: 6, "cuts": 7, SHARES: 8}
+    return f"table {DATA_SETS[dataset].metrics_table if table == METRICS else numbers[table]}"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What of the paper a run is held against, and why its figures may not be compared, if so."""
+
+    table: str
+    dataset: str
+    differs: str  # empty where data and split are the paper's
+
+    @property
+    def data(self) -> DataSet:
+        return DATA_SETS[self.dataset]
+
+
+def reference(results: Mapping[str, Any]) -> Reference | None:
+    """None where the recipe names no table of the paper. Data that are another of the paper's sets take that set."""
+    wanted = results.get("paper")
+    if not wanted:
+        return None
+    table, named = wanted["table"], wanted["dataset"]
+    found = data_set_of(results)
+    dataset = found if found and figures(table, found) else named
+    if found != dataset:
+        data, known = results["data"], DATA_SETS[dataset]
+        differs = (
+            f"These are not the paper's data: {known.title} has {known.users:,} users and {known.items:,} items, "
+            f"this run {data['users']:,} and {data['items']:,}."
+        )
+    elif (results["split"]["protocol"] == "users") != (table == HELD_OUT):
+        differs = "The data are the paper's, but they are not split as for this table."
+    else:
+        differs = ""
+    return Reference(table, dataset, differs)

@@ -1,0 +1,298 @@
+"""The tables of the report page as plain values: measures, beside the paper, comparisons, searches, how it was made."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from milrec.report import paper
+from milrec.report.claims import MIL, comparison, said_p
+from milrec.report.summary import TAILS, Entry, entry_of
+
+PREFERENCE_NAMES = ("< .01", ".01–.25", ".25–.5", ".5–.7", ".7–.9", "≥ .9")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: its measure, what a reader sees, what it means, and which end is the better one."""
+
+    measure: str
+    name: str
+    meaning: str
+    better: str = "high"  # high, low, or none
+    digits: int = 3
+
+
+COLUMNS = (
+    Column("recall@1", "Recall@1", "Is the first item of the list one of the items to be found?"),
+    Column("recall@20", "Recall@20", "Share of the items to be found in the first 20 (of at most 20)"),
+    Column("recall_of_all@20", "Recall of all@20", "The same of all items to be found, as many papers divide"),
+    Column("recall@50", "Recall@50", "Share of the items to be found in the first 50 (of at most 50)"),
+    Column("ndcg@20", "NDCG@20", "The same with more weight for the first places"),
+    Column("ndcg@100", "NDCG@100", "The same over the first 100 places"),
+    Column("true_ndcg@20", "True NDCG@20", "How well the first 20 match the simulation's true preferences"),
+    Column("auc_rejected", "AUC, rejected", "How often an adopted item of the test part stands above a rejected one"),
+    Column(
+        "rejected_share@20", "Rejected@20", "Share of the first 20 that the user is known to reject", "low", digits=4
+    ),
+    Column("novelty_ndcg@100", "Novelty-NDCG@100", "NDCG in which an item counts more the rarer it is"),
+    Column("long_share@200", "Long tail, %", "Share of the top 200 that comes from the long tail", digits=1),
+    Column("coverage@20", "Coverage@20", "Share of the catalogue that is in somebody's first 20"),
+    Column("exposure_gini@20", "Gini@20", "How unequally items share the places (0 equal, 1 one item has all)", "low"),
+    Column("mean_popularity@20", "Popularity@20", "Mean number of adopters of a listed item", "none", digits=0),
+)
+_NAMES = {column.measure: column.name for column in COLUMNS}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure as it is printed: below it, its spread or what it is compared with."""
+
+    text: str
+    below: str = ""
+    tone: str = ""  # good or bad: how the cell is marked
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    colour: str  # empty for a row that is no model
+    cells: Sequence[Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with its heading, a note, and the names of its columns with their meanings."""
+
+    title: str
+    note: str
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[Row]
+    mark: str = ""  # what a marked cell is, as a tool tip
+
+
+def measures(entries: Sequence[Entry], given: bool = False) -> Table:
+    """Every model × every measure that one of them has, the best of each column marked.
+
+    Recall with the divisor of other papers is shown where the test part was given: there are published figures.
+    """
+    columns = [
+        column
+        for column in COLUMNS
+        if any(entry.mean(column.measure) is not None for entry in entries)
+        and (given or column.measure != "recall_of_all@20")
+    ]
+    best = {column.measure: _best(column, entries) for column in columns}
+    rows = [
+        Row(entry.name, entry.colour, [_measure(entry, column, best[column.measure]) for column in columns])
+        for entry in entries
+    ]
+    several = any(len(entry.runs) > 1 for entry in entries)
+    one = "its 95 % bootstrap interval over users"
+    note = f"Below each mean over seeds, its standard deviation; with one seed, {one}." if several else f"Below: {one}."
+    return Table("Measures on the test part", f"The best of each column is marked. {note}",
+                 [(column.name, column.meaning) for column in columns], rows, "best")  # fmt: skip
+
+
+def _best(column: Column, entries: Sequence[Entry]) -> float | None:
+    """The best value of a column as it is printed; None where no end is better or all are the same."""
+    values = {round(value, column.digits) for entry in entries if (value := entry.mean(column.measure)) is not None}
+    if column.better == "none" or (len(values) == 1 and len(entries) > 1):
+        return None
+    return max(values) if column.better == "high" else min(values)
+
+
+def _measure(entry: Entry, column: Column, best: float | None) -> Cell:
+    value, digits = entry.mean(column.measure), column.digits
+    if value is None:
+        return Cell("–")
+    below = ""
+    if (deviation := entry.deviation(column.measure)) is not None:
+        below = f"± {deviation:.{digits}f}"
+    elif interval := entry.interval(column.measure):
+        below = f"{interval[0]:.{digits}f}–{interval[1]:.{digits}f}"
+    return Cell(f"{value:.{digits}f}", below, "good" if round(value, digits) == best else "")
+
+
+Figures = Mapping[str, tuple[float | None, float | None]]  # metric → mean and standard deviation over seeds
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A table of the paper: what its metrics are called here, and where our figures are."""
+
+    table: str
+    title: str
+    names: Mapping[str, str]
+    ours: Callable[[Entry], Figures]
+    digits: int
+    room: float  # a difference that agrees
+
+
+def _our_measures(entry: Entry) -> Figures:
+    return {measure: (entry.mean(measure), entry.deviation(measure)) for measure in _NAMES}
+
+
+def _our_shares(entry: Entry) -> Figures:
+    return {tail: (share, entry.deviation(f"{tail}_share@200")) for tail, share in (entry.shares() or {}).items()}
+
+
+def _our_preferences(entry: Entry) -> Figures:
+    return dict(zip(paper.PREFERENCE_BINS, ((share, None) for share in entry.preferences() or ()), strict=False))
+
+
+_SHARE_NAMES = {tail: f"{name}, %" for tail, name in TAILS}
+_BIN_NAMES = {bin_: f"{name}, %" for bin_, name in zip(paper.PREFERENCE_BINS, PREFERENCE_NAMES, strict=True)}
+_SOURCES = (
+    _Source(paper.METRICS, "Relevance and novelty", _NAMES, _our_measures, 3, paper.UNCERTAINTY),
+    _Source(paper.HELD_OUT, "Held-out users", _NAMES, _our_measures, 3, paper.UNCERTAINTY),
+    _Source(paper.SHARES, "Shares of the top 200", _SHARE_NAMES, _our_shares, 1, paper.SHARE_ROOM),
+    _Source(paper.PREFERENCES, "Predicted preferences", _BIN_NAMES, _our_preferences, 1, paper.SHARE_ROOM),
+)
+
+
+def beside_paper(entries: Sequence[Entry], reference: paper.Reference, cuts: Sequence[int]) -> list[Table]:
+    """Our figures with the paper's below them: measures, top-200 shares, preferences and interval cuts."""
+    wanted = (reference.table, paper.SHARES, paper.PREFERENCES)
+    found = [_beside(entries, reference, source) for source in _SOURCES if source.table in wanted]
+    return [*(table for table in found if table is not None), _cuts(reference, cuts)]
+
+
+def _beside(entries: Sequence[Entry], reference: paper.Reference, source: _Source) -> Table | None:
+    theirs = paper.figures(source.table, reference.dataset)
+    metrics = [metric for metric in source.names if any(metric in values for values in theirs.values())]
+    rows = []
+    for entry in entries:
+        if (model := paper.model_of(entry.name, theirs)) is not None:
+            ours = source.ours(entry)
+            cells = [
+                _against(ours.get(metric, (None, None)), theirs[model].get(metric), source, not reference.differs)
+                for metric in metrics
+            ]
+            rows.append(Row(entry.name, entry.colour, cells))
+    if not rows:
+        return None
+    here = {paper.key(row.name) for row in rows}
+    absent = [model for model in theirs if paper.key(model) not in here]
+    return Table(
+        f"{source.title} ({paper.table_name(source.table, reference.dataset)}, {reference.data.title})",
+        f"Not in this run: {', '.join(absent)}." if absent else "",
+        [(source.names[metric], "") for metric in metrics],
+        rows,
+        f"within {source.room:g}{'' if source.digits == 3 else ' percentage points'} of the paper",
+    )
+
+
+def _against(
+    figure: tuple[float | None, float | None], theirs: float | None, source: _Source, comparable: bool
+) -> Cell:
+    """Ours, and below it the paper's with the difference; a mark where they agree as printed."""
+    (ours, deviation), digits = figure, source.digits
+    text = "–" if ours is None else f"{ours:.{digits}f}"
+    if ours is not None and deviation is not None:
+        text += f" ± {deviation:.{digits}f}"
+    if theirs is None:
+        return Cell(text, "paper –")
+    below = f"paper {theirs:.{digits}f}"
+    if ours is None or not comparable:
+        return Cell(text, below)
+    difference = round(ours - theirs, digits) + 0.0  # no -0
+    agrees = abs(difference) <= source.room + 1e-9
+    return Cell(text, f"{below}, {difference:+.{digits}f}{' ✓' if agrees else ''}", "good" if agrees else "")
+
+
+def _cuts(reference: paper.Reference, cuts: Sequence[int]) -> Table:
+    cells = []
+    for ours, theirs in zip(cuts, reference.data.cuts, strict=True):
+        agrees = not reference.differs and abs(ours - theirs) <= paper.CUT_ROOM * theirs
+        difference = "" if reference.differs else f", {ours - theirs:+d}{' ✓' if agrees else ''}"
+        cells.append(Cell(str(ours), f"paper {theirs}{difference}", "good" if agrees else ""))
+    title = f"Interval cuts ({paper.table_name('cuts', reference.dataset)}, {reference.data.title})"
+    columns = [("short → medium", "items with the first third"), ("medium → long", "items with two thirds")]
+    return Table(title, "", columns, [Row("items", "", cells)], f"within {100 * paper.CUT_ROOM:g} % of the paper")
+
+
+def comparisons(results: Mapping[str, Any], entries: Sequence[Entry]) -> Table | None:
+    """MIL (or the model with the best NDCG@100) against every other, user by user."""
+    compared = [name for name, rows in (results.get("comparisons") or {}).items() if rows]
+    if not compared or len(entries) < 2:
+        return None
+    reference = entry_of(entries, MIL) or max(entries, key=lambda entry: entry.mean("ndcg@100") or 0.0)
+    rows = [
+        Row(entry.name, entry.colour, [_paired(results, measure, reference.name, entry.name) for measure in compared])
+        for entry in entries
+        if entry is not reference
+    ]
+    return Table(
+        f"{reference.name} against each other model",
+        f"Mean over users of {reference.name} less the other, with its 95 % bootstrap interval; p after Holm for all "
+        "pairs of models. Coloured: p < .05.",
+        [(_NAMES.get(measure, measure), "") for measure in compared],
+        rows,
+        "significant",
+    )
+
+
+def _paired(results: Mapping[str, Any], measure: str, first: str, second: str) -> Cell:
+    found = comparison(results, measure, first, second)
+    if found is None:
+        return Cell("–")
+    word, tone = ("better", "good") if found.difference > 0 else ("worse", "bad")
+    if not found.told:
+        word, tone = "may be chance", ""
+    interval = f"{found.low:+.4f} to {found.high:+.4f}"
+    tip = f"over {found.users:,} users"
+    return Cell(f"{found.difference:+.4f} {word}", f"{interval}, {said_p(found.p)}", tone, tip)
+
+
+def said_values(values: Mapping[str, Any]) -> str:
+    """Settings in words."""
+    shown = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in values.items()}
+    return ", ".join(f"{name} = {value}" for name, value in shown.items())
+
+
+def said_search(search: Mapping[str, Any]) -> str:
+    """What a search tried, and what it chose."""
+    trials = search["trials"]
+    states = Counter(trial["state"] for trial in trials)
+    others = ", ".join(f"{states[state]} {state}" for state in ("given up", "failed", "broken") if states[state])
+    tried = f"{len(trials)} {'trial' if len(trials) == 1 else 'trials'}{f' ({others})' if others else ''}"
+    values = [trial["value"] for trial in trials if trial["state"] == "done" and trial.get("value") is not None]
+    best = f"; validation {_NAMES.get(search['measure'], search['measure'])} {max(values):.4f}" if values else ""
+    return f"{tried}{best}. Chosen: {said_values(search['tuned'])}."
+
+
+def making(entries: Sequence[Entry]) -> Table:
+    """How long each model took, with how much memory, and what a search chose for it."""
+    rows = [Row(entry.name, entry.colour, _made(entry)) for entry in entries]
+    columns = ["seeds", "epochs", "kept from step", "validation", "fit, s", "peak memory, MiB"]
+    if tuned := any(entry.tuned() for entry in entries):
+        columns.append("chosen on validation")
+    note = "Over the seeds: smallest to largest." if any(len(entry.runs) > 1 for entry in entries) else ""
+    cut = [Row(row.name, row.colour, row.cells if tuned else row.cells[:-1]) for row in rows]
+    return Table("How this was made", note, [(name, "") for name in columns], cut)
+
+
+def _made(entry: Entry) -> list[Cell]:
+    histories = [history for run in entry.runs if (history := run.get("history"))]
+    validations = [value for run in entry.runs if (value := run.get("validation")) is not None]
+    return [
+        Cell(", ".join(str(run["seed"]) for run in entry.runs)),
+        Cell(_range((history["epochs"][-1] for history in histories if history["epochs"]), "{:g}")),
+        Cell(_range((step for history in histories if (step := history.get("kept_iteration"))), "{:,}")),
+        Cell(f"{statistics.fmean(validations):.4f}" if validations else "–"),
+        Cell(_range((run["fit_seconds"] for run in entry.runs), "{:.1f}")),
+        Cell(_range((run["peak_memory_mib"] for run in entry.runs), "{:,}")),
+        Cell(said_values(entry.tuned()) or "–"),
+    ]
+
+
+def _range(values: Iterable[float], form: str) -> str:
+    """A value, or the smallest and largest of several."""
+    known = sorted(values)
+    texts = list(dict.fromkeys(form.format(value) for value in (known[:1] + known[-1:])))
+    return "–".join(texts) if texts else "–"

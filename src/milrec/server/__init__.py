@@ -1,0 +1,1 @@
+"""Server: models over HTTP, and the explorer page."""

@@ -1,0 +1,177 @@
+"""What the server is asked and what it answers, in JSON; the descriptions are those of the OpenAPI schema.
+
+A `Raw…` body has the schema of a body, but is read by `checking`, which says at once what is wrong with a large one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from milrec.lists.query import Answer
+from milrec.server.model import Served
+
+Tail = Literal["short", "medium", "long"]
+
+
+class Error(BaseModel):
+    """What is wrong, in one sentence."""
+
+    error: str
+
+
+class ItemFacts(BaseModel):
+    """An item of the catalogue."""
+
+    item: str
+    title: str | None
+    popularity: int = Field(description="how many users adopted it")
+    tail: Tail
+    place: int = Field(description="its rank by popularity, 1 for the most popular item")
+
+
+class ReasonFacts(BaseModel):
+    """An adopted item that speaks for a listed one."""
+
+    item: str
+    title: str | None
+    weight: float
+
+
+class ListedFacts(ItemFacts):
+    """An item of a list."""
+
+    rank: int
+    score: float
+    reasons: list[ReasonFacts]
+
+
+class Shares(BaseModel):
+    """Shares of a list by interval of the popularity tail; 0 for an empty list."""
+
+    short: float
+    medium: float
+    long: float
+
+
+class RecommendAnswer(BaseModel):
+    """A list, best item first."""
+
+    model: str
+    items: list[ListedFacts]
+    unmet: list[str] = Field(description="rules and reasons that could not be met, a sentence for each")
+    shares: Shares
+    mean_popularity: float | None = Field(description="of the listed items; null for an empty list")
+
+
+class BatchAnswer(BaseModel):
+    """An answer, or what is wrong, for each request."""
+
+    answers: list[RecommendAnswer | Error]
+
+
+class Counts(BaseModel):
+    """A number for each interval of the tail."""
+
+    short: int
+    medium: int
+    long: int
+
+
+class ModelFacts(BaseModel):
+    """A model, and the data that it was fitted on."""
+
+    name: str
+    model: str
+    loss: str | None
+    n_users: int
+    n_items: int
+    n_interactions: int
+    intervals: Counts
+    settings: dict[str, Any]
+    fitted: dict[str, Any]
+    loaded_at: str
+
+
+class Models(BaseModel):
+    """All models being served."""
+
+    models: list[ModelFacts]
+    default: str
+
+
+class Items(BaseModel):
+    """Items found."""
+
+    items: list[ItemFacts]
+
+
+class SimilarItem(ItemFacts):
+    """An item like another."""
+
+    rank: int
+    likeness: float
+
+
+class SimilarItems(BaseModel):
+    """The items most like another."""
+
+    items: list[SimilarItem]
+    measure: Literal["cosine", "weight"]
+
+
+class Users(BaseModel):
+    """Ids of users found."""
+
+    users: list[str]
+
+
+class UserFacts(BaseModel):
+    """What a known user adopted and rejected."""
+
+    user: str
+    adopted: list[ItemFacts]
+    rejected: list[ItemFacts]
+
+
+class Cuts(BaseModel):
+    """How many of the most popular items end the short and the medium interval."""
+
+    short: int
+    medium: int
+
+
+class Curve(BaseModel):
+    """The popularity curve of the catalogue at some of its ranks."""
+
+    n_items: int
+    ranks: list[int]
+    popularity: list[int]
+    cuts: Cuts
+
+
+def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
+    """An answer of the library as the server gives it out: ids as text, each item with its place by popularity."""
+    catalogue = served.recommender.catalogue
+    places = catalogue.places[catalogue.item_numbers([one.item for one in answer.items])].tolist()
+    items = [
+        {
+            "rank": one.rank,
+            "item": str(one.item),
+            "title": one.title,
+            "score": one.score,
+            "popularity": one.popularity,
+            "tail": one.tail,
+            "place": place,
+            "reasons": [{"item": str(r.item), "title": r.title, "weight": r.weight} for r in one.reasons],
+        }
+        for one, place in zip(answer.items, places, strict=True)
+    ]
+    return {
+        "model": served.name,
+        "items": items,
+        "unmet": list(answer.unmet),
+        "shares": answer.shares,
+        "mean_popularity": answer.mean_popularity,
+    }

@@ -1,0 +1,165 @@
+"""One thread that does all heavy work: lists that wait are made together, in portions, and models take turns.
+
+A portion ends after a fraction of a second of work. What is given up while it waits is never begun.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from milrec.errors import BusyError
+from milrec.lists.query import Answer, Asked, Query
+from milrec.lists.scores import FOLDED_ROWS
+from milrec.models.factorization import MatrixFactorization
+from milrec.server.model import Served
+
+_PORTION = 10_000  # items, reasons and rules that are worked on before others have their turn
+
+
+def size_of(n: int, reasons: int, n_rules: int) -> int:
+    """How much work a list is: n × (1 + reasons + rules)."""
+    return n * (1 + reasons + n_rules)
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    future: Future[Any]
+    work: Callable[[], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _List:
+    future: Future[Answer]
+    served: Served
+    query: Query
+
+    @property
+    def size(self) -> int:
+        """As much of a portion as the list takes; folding in takes long, and longer still with reasons."""
+        size = size_of(self.query.n, self.query.reasons, len(self.query.rules))
+        if isinstance(self.served.recommender.fitted.model, MatrixFactorization):
+            if self.query.reasons:
+                return _PORTION
+            return size if self.query.user is not None else max(size, _PORTION // FOLDED_ROWS)
+        return size
+
+
+class Scorer:
+    """The thread, and what waits for it."""
+
+    def __init__(self, together: int, look: Callable[[int], None] | None = None) -> None:
+        self.together = together
+        self._look = look
+        self._jobs: SimpleQueue[_Call | _List | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="milrec-scorer", daemon=True)
+        self._thread.start()
+
+    def answer(self, served: Served, query: Query) -> Future[Answer]:
+        future: Future[Answer] = Future()
+        self._put(_List(future, served, query))
+        return future
+
+    def call(self, work: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._put(_Call(future, work))
+        return future
+
+    def check(self) -> None:
+        """Refuse what would only wait for ever."""
+        if self._stopped:
+            raise BusyError("the server is stopping; ask again when it is back")
+
+    def stop(self) -> None:
+        """Finish what waits, then end; whatever comes later is refused."""
+        with self._lock:
+            if not self._stopped:
+                self._stopped = True
+                self._jobs.put(None)
+        self._thread.join()
+
+    def _put(self, job: _Call | _List) -> None:
+        with self._lock:  # nothing comes after the last one
+            self.check()
+            self._jobs.put(job)
+
+    def _run(self) -> None:
+        waiting: dict[Served, deque[_List]] = {}
+        going_on = True
+        while going_on or waiting:
+            for job in self._arrived(wait=not waiting):
+                if job is None:
+                    going_on = False
+                elif isinstance(job, _List):
+                    waiting.setdefault(job.served, deque()).append(job)
+                elif job.future.set_running_or_notify_cancel():
+                    _settle(job.future, job.work)
+            if waiting:
+                served = next(iter(waiting))
+                lists = waiting.pop(served)
+                self._answer(served, self._portion(lists))
+                if lists:
+                    waiting[served] = lists  # behind the other models
+
+    def _arrived(self, wait: bool) -> Iterator[_Call | _List | None]:
+        if wait:
+            yield self._jobs.get()
+        for _ in range(self._jobs.qsize()):
+            try:
+                yield self._jobs.get_nowait()
+            except Empty:  # pragma: no cover  (nobody else takes from it)
+                return
+
+    def _portion(self, lists: deque[_List]) -> list[_List]:
+        """The next ones that are still wanted, as many as are made at once."""
+        portion: list[_List] = []
+        left = _PORTION
+        while lists and len(portion) < self.together and (not portion or lists[0].size <= left):
+            one = lists.popleft()
+            if one.future.set_running_or_notify_cancel():
+                portion.append(one)
+                left -= one.size
+        return portion
+
+    def _answer(self, served: Served, portion: list[_List]) -> None:
+        recommender, asked, able = served.recommender, [], []
+        for one in portion:
+            try:
+                asked.append(recommender.ask(one.query))
+                able.append(one)
+            except BaseException as error:
+                one.future.set_exception(error)
+        if not able:
+            return
+        if self._look is not None:
+            self._look(len(able))
+        try:
+            answers = recommender.answer(asked)
+        except Exception:  # one of them harms none of the others
+            for one, alone in zip(able, asked, strict=True):
+                _settle(one.future, partial(_alone, served, alone))
+            return
+        for one, answer in zip(able, answers, strict=True):
+            served.window.add(answer)
+            one.future.set_result(answer)
+
+
+def _alone(served: Served, asked: Asked) -> Answer:
+    (answer,) = served.recommender.answer([asked])
+    served.window.add(answer)
+    return answer
+
+
+def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)

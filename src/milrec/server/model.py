@@ -1,0 +1,175 @@
+"""A model as it is being served: what is told of it and of its items, and what it listed lately."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from milrec.data.interactions import Interactions
+from milrec.errors import FolderError, MilrecError
+from milrec.lists.catalogue import TAIL_NAMES, Catalogue
+from milrec.lists.query import Answer
+from milrec.recommender import Recommender
+from milrec.storage import MANIFEST, Manifest, open_folder, read_json
+
+_LISTS_REMEMBERED = 1_000  # of each model: what its live tail share and coverage are taken over
+
+
+class Window:
+    """What a model listed of late, by item number: how often each item was shown."""
+
+    def __init__(self, catalogue: Catalogue, size: int = _LISTS_REMEMBERED) -> None:
+        self.size = size
+        self._catalogue = catalogue
+        self._lists: list[npt.NDArray[np.int32]] = []
+        self._next = 0
+        self._shown = np.zeros(len(catalogue.popularity), dtype=np.int64)  # (n_items,)
+        self._lock = threading.Lock()
+
+    def add(self, answer: Answer) -> None:
+        items = self._catalogue.item_numbers([one.item for one in answer.items])  # no item twice
+        with self._lock:
+            if len(self._lists) < self.size:
+                self._lists.append(items)
+            else:
+                self._shown[self._lists[self._next]] -= 1
+                self._lists[self._next] = items
+                self._next = (self._next + 1) % self.size
+            self._shown[items] += 1
+
+    def facts(self) -> tuple[int, dict[str, int], int]:
+        """How many lists are remembered, places of each interval, distinct items."""
+        with self._lock:
+            tails = {
+                name: int(self._shown[members].sum())
+                for name, members in zip(TAIL_NAMES, self._catalogue.members, strict=True)
+            }
+            return len(self._lists), tails, int(np.count_nonzero(self._shown))
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A model as it is being served."""
+
+    name: str
+    path: Path
+    recommender: Recommender
+    fingerprint: str
+    loaded_at: str
+    window: Window
+
+    def item(self, item: Any) -> dict[str, Any]:
+        """What is known of an item of the catalogue."""
+        catalogue = self.recommender.catalogue
+        number = int(catalogue.item_numbers([item])[0])
+        return {
+            "item": str(item),
+            "title": catalogue.titles[number],
+            "popularity": int(catalogue.popularity[number]),
+            "tail": TAIL_NAMES[catalogue.intervals[number]],
+            "place": int(catalogue.places[number]),
+        }
+
+    def find_items(self, text: str, n: int) -> list[dict[str, Any]]:
+        return [self.item(one) for one in self.recommender.find_items(text, n)["item"].to_pylist()]
+
+    def find_users(self, text: str, n: int) -> list[str]:
+        return [str(one) for one in self.recommender.find_users(text, n)]
+
+    def similar(self, item: str, n: int) -> dict[str, Any]:
+        """The items most like an item, and by which measure."""
+        table = self.recommender.similar_items(item, n)
+        measure = table.column_names[-1]
+        rows = zip(*(table[name].to_pylist() for name in ("rank", "item", measure)), strict=True)
+        items = [{"rank": rank, **self.item(one), "likeness": likeness} for rank, one, likeness in rows]
+        return {"items": items, "measure": measure}
+
+    def user(self, user: str) -> dict[str, Any]:
+        """What a known user adopted and rejected."""
+        table = self.recommender.user_items(user)
+        parts: dict[str, list[dict[str, Any]]] = {"adopted": [], "rejected": []}
+        for entry, item in zip(table["entry"].to_pylist(), table["item"].to_pylist(), strict=True):
+            parts[entry].append(self.item(item))
+        return {"user": user, **parts}
+
+    def facts(self) -> dict[str, Any]:
+        """What there is to know of the model and of the data that it was fitted on."""
+        fitted = self.recommender.fitted
+        settings, train = fitted.settings, fitted.train
+        counts = np.bincount(self.recommender.catalogue.intervals, minlength=len(TAIL_NAMES))
+        left_out = ("settings", "history", *train.facts())
+        return {
+            "name": self.name,
+            "model": settings.model.model,
+            "loss": settings.loss.loss if settings.loss else None,
+            "n_users": train.n_users,
+            "n_items": train.n_items,
+            "n_interactions": int(train.adopted.nnz),
+            "intervals": dict(zip(TAIL_NAMES, counts.tolist(), strict=True)),
+            "settings": settings.model_dump(mode="json"),
+            "fitted": {
+                **{name: value for name, value in fitted.facts.items() if name not in left_out},
+                "fingerprint": self.fingerprint,
+            },
+            "loaded_at": self.loaded_at,
+        }
+
+    def popularity_curve(self, points: int) -> dict[str, Any]:
+        """Popularity by rank, at ranks that lie evenly on a logarithmic scale."""
+        falling = self.recommender.catalogue.falling
+        n_items = len(falling)
+        ranks = np.unique(np.geomspace(1, n_items, num=points).round().astype(np.int64))
+        short, medium, _ = (len(members) for members in self.recommender.catalogue.members)
+        return {
+            "n_items": n_items,
+            "ranks": ranks.tolist(),
+            "popularity": falling[ranks - 1].tolist(),
+            "cuts": {"short": short, "medium": short + medium},
+        }
+
+
+def load_served(name: str, path: Path, known: Path | None = None) -> Served:
+    """Read a model folder, checked whole; nothing but what milrec wrote may lie in it.
+
+    A folder may be taken away or replaced at any moment while it is read: whatever then goes wrong is said of it.
+    """
+    try:
+        return _loaded(name, path, known)
+    except MilrecError:
+        raise
+    except Exception as error:
+        kind = error.__class__.__name__
+        raise FolderError(f"'{path}' cannot be read ({kind}: {error}); was it being replaced? Load it again") from error
+
+
+def _loaded(name: str, path: Path, known: Path | None) -> Served:
+    """The place is fixed first: where `path` is a link that is turned meanwhile, no file of another model is read."""
+    if not path.is_dir():
+        raise FolderError(f"there is no model folder '{path}'")
+    place = path.resolve()
+    manifest = open_folder(place, "model")
+    _refuse_foreign_files(manifest)
+    recommender = Recommender.load(place)
+    if known is not None:
+        recommender = recommender.leaving_out(Interactions.read_from(open_folder(known, "data")))
+    if _hashes(place) != manifest.hashes:
+        raise FolderError(f"'{path}' was replaced while it was being read; reload it again")
+    loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
+    window = Window(recommender.catalogue)
+    return Served(name, path, recommender, manifest.fingerprint(), loaded_at, window)
+
+
+def _refuse_foreign_files(manifest: Manifest) -> None:
+    foreign = {file.name for file in manifest.path.iterdir()} - {MANIFEST, *manifest.hashes}
+    if foreign:
+        raise FolderError(f"'{manifest.path}' holds '{min(foreign)}', which milrec did not write; take it out")
+
+
+def _hashes(place: Path) -> dict[str, str]:
+    return {name: entry["sha256"] for name, entry in read_json(place / MANIFEST)["files"].items()}

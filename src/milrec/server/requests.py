@@ -1,0 +1,181 @@
+"""JSON → checked bodies, within the limits. What is wrong is an error with one sentence, found without reading on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictInt, StrictStr, ValidationError
+
+from milrec.errors import SettingsError
+from milrec.lists.query import Query
+from milrec.lists.rules import Rule
+from milrec.server.batcher import size_of
+from milrec.settings import Settings
+
+
+class Limits(Settings):
+    """What one request, and all at a time, may ask for."""
+
+    max_body: int = Field(1_000_000, ge=1, description="bytes of a request body")
+    max_list: int = Field(1_000, ge=1, description="items in a list (n)")
+    max_ids: int = Field(10_000, ge=1, description="ids in adopted, rejected, allow and exclude, each")
+    max_reasons: int = Field(20, ge=0, description="reasons for each item")
+    max_batch: int = Field(100, ge=1, description="requests in a batch")
+    max_total: int = Field(50_000, ge=1, description="n × (1 + reasons + rules), over all lists of a request")
+    max_running: int = Field(512, ge=1, description="lists at a time; who asks for more is told to try again")
+    timeout: float = Field(30, gt=0, description="seconds until a request is given up")
+
+
+_ID_LISTS = ("adopted", "rejected", "allow", "exclude")
+_RULE = '{"tail": "long", "at_least": "30%"}'
+
+
+def read_request(raw: Any, limits: Limits) -> RecommendBody:
+    """A request for one list."""
+    _check_keys(raw, RecommendBody, 'a request is an object, as {"user": "u1"}')
+    for name in _ID_LISTS:
+        if isinstance(raw.get(name), list) and len(raw[name]) > limits.max_ids:
+            raise SettingsError(f"'{name}' has more than {limits.max_ids:,} ids, the most that are taken")
+    rules = raw.get("rules")
+    if isinstance(rules, list):
+        for place, rule in enumerate(rules[:MOST_RULES]):
+            _check_keys(rule, Rule, f"'rules.{place}': a rule is an object, as {_RULE}", f"rules.{place}.")
+    try:
+        body = RecommendBody.model_validate(raw)
+    except ValidationError as error:
+        raise SettingsError(sentence_of(error.errors(include_url=False))) from None
+    within("n", body.n, limits.max_list)
+    within("reasons", body.reasons, limits.max_reasons)
+    check_total([body], limits)
+    return body
+
+
+def read_batch(raw: Any, limits: Limits) -> list[Any]:
+    """The requests of a batch, each still to be checked by itself."""
+    _check_keys(raw, BatchBody, 'a batch is an object, as {"requests": [{"user": "u1"}]}')
+    if "requests" not in raw:
+        raise SettingsError("'requests' is missing")
+    requests, most = raw["requests"], min(limits.max_batch, limits.max_running)
+    if not isinstance(requests, list) or not requests:
+        raise SettingsError("'requests' is a list of at least one request")
+    if len(requests) > most:
+        raise SettingsError(f"a batch has at most {most:,} requests, not {len(requests):,}")
+    return requests
+
+
+def check_total(bodies: Iterable[RecommendBody], limits: Limits) -> None:
+    """Refuse what would keep all others waiting, however it is cut into lists."""
+    total = sum(body.size for body in bodies)
+    if total > limits.max_total:
+        raise SettingsError(
+            f"n × (1 + reasons + rules) comes to {total:,} over all lists; this server takes at most "
+            f"{limits.max_total:,} in a request"
+        )
+
+
+def within(name: str, value: int, limit: int) -> None:
+    if value > limit:
+        raise SettingsError(f"'{name}' is {value}; this server gives at most {limit:,}")
+
+
+def sentence_of(errors: Sequence[Any]) -> str:
+    """The first mistake in one sentence."""
+    first = errors[0]
+    where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    if first["type"] == "json_invalid":
+        return f"the body is not readable JSON ({first['ctx']['error']} at character {first['loc'][-1]})"
+    if where and where[0] in ("user", *_ID_LISTS) and where[-1] in ("str", "int"):  # the two kinds of an id
+        return f"'{'.'.join(where[:-1])}' is {_shown(first['input'])}: an id is text or a whole number"
+    key = ".".join(where)
+    if first["type"] == "missing":
+        return f"'{key}' is missing" if key else "the request needs a body, in JSON"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return f"'{key}': {message}"
+    return f"'{key}' is {_shown(first['input'])}: {message[0].lower()}{message[1:]}"
+
+
+def _check_keys(raw: Any, form: type[BaseModel], otherwise: str, before: str = "") -> None:
+    if isinstance(raw, bytes):
+        raise SettingsError("send the body as JSON, with the header Content-Type: application/json")
+    if not isinstance(raw, dict):
+        raise SettingsError(f"{otherwise}; not {_shown(raw)}")
+    unknown = next((key for key in raw if key not in form.model_fields), None)
+    if unknown is not None:
+        raise SettingsError(f"unknown key '{before}{unknown[:80]}'; known keys: {', '.join(form.model_fields)}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value[:80] if isinstance(value, str | list) else value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+Id = Annotated[StrictStr | StrictInt, Field(description="an id, as text or as a whole number")]
+Ids = Annotated[list[Id], Field(fail_fast=True)]  # a list of a thousand mistakes is one mistake
+MOST_RULES = 20
+
+
+class Body(BaseModel):
+    """A body of a request: unknown keys are refused, nothing is converted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+
+class RecommendBody(Body):
+    """Who the list is for, a known user or a taste, and what it shall be like."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"adopted": ["12", "40"], "rejected": ["7"], "n": 10, "dial": 0.5},
+                {"user": "u0001", "n": 10, "rules": [{"tail": "long", "at_least": "30%"}], "reasons": 2},
+            ]
+        }
+    )
+
+    model: StrictStr | None = Field(None, description="name of a model; unset: the first one served")
+    user: Id | None = Field(None, description="a known user; instead of adopted and rejected")
+    adopted: Ids | None = Field(None, description="items that somebody the model has not met has or likes")
+    rejected: Ids | None = Field(None, description="items that they do not like; never listed")
+    n: StrictInt = Field(20, ge=1, description="length of the list")
+    allow: Ids | None = Field(None, description="the only items that may be listed")
+    exclude: Ids | None = Field(None, description="items that may not be listed")
+    dial: float = Field(0.0, description="rank by score - dial × ln(popularity): above 0 lists rarer items")
+    rules: list[Rule] = Field(
+        [], max_length=MOST_RULES, description="shares or numbers of items from an interval of the tail"
+    )
+    reasons: StrictInt = Field(0, ge=0, description="so many adopted items that speak for each listed one")
+
+    @property
+    def size(self) -> int:
+        return size_of(self.n, self.reasons, len(self.rules))
+
+    def query(self) -> Query:
+        return Query(
+            user=self.user,
+            adopted=self.adopted,
+            rejected=self.rejected or (),
+            n=self.n,
+            allow=self.allow,
+            exclude=self.exclude,
+            dial=self.dial,
+            rules=self.rules,
+            reasons=self.reasons,
+        )
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+RawRecommendBody = Annotated[Any, PlainValidator(_as_it_is, json_schema_input_type=RecommendBody)]
+
+
+class BatchBody(Body):
+    """Several requests at once; each is answered as if it had come alone."""
+
+    requests: list[RawRecommendBody] = Field(min_length=1, description="the requests, answered in this order")
+
+
+RawBatchBody = Annotated[Any, PlainValidator(_as_it_is, json_schema_input_type=BatchBody)]

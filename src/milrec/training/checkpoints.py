@@ -1,0 +1,170 @@
+"""The state of a fit: all that changes while it goes on, in one safetensors file that is written whole or not at all.
+
+Nothing random is part of it: the draws of step t come from a generator seeded with (seed, t).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from milrec.data.interactions import Interactions
+from milrec.errors import FitError
+from milrec.models.factors import Factors
+from milrec.storage import new_file
+from milrec.training.adam import Adam
+from milrec.training.presets import FitSettings
+
+
+@dataclass
+class History:
+    """How a fit went, one entry per validation."""
+
+    iterations: list[int] = field(default_factory=list)
+    epochs: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    measures: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    kept_iteration: int | None = None
+    stopped_early: bool = False
+
+    @property
+    def best(self) -> float | None:
+        return max(self.measures) if self.measures else None
+
+    @property
+    def kept(self) -> float | None:
+        """The measure of the weights that are kept: the best, or within the slack of it."""
+        return None if self.kept_iteration is None else self.measures[self.iterations.index(self.kept_iteration)]
+
+    def validations_since_best(self) -> int:
+        return len(self.measures) - 1 - self.measures.index(max(self.measures)) if self.measures else 0
+
+
+class FitState:
+    """Everything that changes during a fit; one safetensors file holds all of it."""
+
+    def __init__(self, model: Factors, optimiser: Adam, fingerprint: str) -> None:
+        self.model, self.optimiser, self.fingerprint = model, optimiser, fingerprint
+        self.iteration = 0
+        self.history = History()
+        self.loss_sum, self.loss_count = 0.0, 0
+        self.best: dict[str, Tensor] = {}
+        self.average: dict[str, Tensor] = {}  # running mean of the weights, where one is kept
+        self.whole = True  # False while a step or a validation is under way
+
+    def keep_best(self) -> None:
+        """The weights as they are now are to be kept."""
+        self.history.kept_iteration = self.iteration
+        self.best = self._weights()
+
+    def add_to_average(self, share: float) -> None:
+        """Move the running mean of the weights towards the weights."""
+        if not self.average:
+            self.average = self._weights()
+        for name, value in self.model.named_parameters():
+            self.average[name].lerp_(value.detach(), share)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The model with the mean of its weights, for a while."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        for name, value in self.model.named_parameters():
+            if name in self.average:
+                value.data, self.average[name] = self.average[name], value.data
+
+    def restore_best(self) -> None:
+        self._put(self.best or self.average)
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in self.model.named_parameters()}
+
+    def _put(self, weights: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, value in self.model.named_parameters():
+                if name in weights:
+                    value.copy_(weights[name])
+
+    def write(self, path: Path) -> None:
+        tensors: dict[str, Tensor] = {}
+        for name, value in self.model.named_parameters():
+            tensors[f"weight.{name}"] = value.detach().cpu()
+            for kind, parts in self.optimiser.parts().items():
+                tensors[f"{kind}.{name}"] = parts[name].cpu()
+        tensors |= {f"best.{name}": value.cpu() for name, value in self.best.items()}
+        tensors |= {f"average.{name}": value.cpu() for name, value in self.average.items()}
+        state = {
+            "fingerprint": self.fingerprint,
+            "iteration": self.iteration,
+            "loss_sum": self.loss_sum.hex(),
+            "loss_count": self.loss_count,
+            "history": asdict(self.history),
+            "sha256": _digest(tensors),
+        }
+        with new_file(path) as draft:
+            save_file(tensors, draft, metadata={"milrec": json.dumps(state)})
+
+    def read(self, path: Path) -> None:
+        try:
+            with safe_open(path, framework="pt") as file:
+                state = json.loads((file.metadata() or {})["milrec"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            if state["sha256"] != _digest(tensors):
+                raise ValueError("its hash differs")
+            whose, self.iteration = state["fingerprint"], int(state["iteration"])
+            self.history = History(**state["history"])
+            self.loss_sum, self.loss_count = float.fromhex(state["loss_sum"]), int(state["loss_count"])
+        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+            raise FitError(f"checkpoint '{path}' cannot be read ({error}); start over with --force") from None
+        if whose != self.fingerprint:
+            raise FitError(
+                f"checkpoint '{path}' belongs to a fit with other data, settings or seed; resume with the same ones, "
+                "or start over with --force"
+            )
+        self._take(tensors, path)
+
+    def _take(self, tensors: dict[str, Tensor], path: Path) -> None:
+        self.optimiser.step = self.iteration
+        with torch.no_grad():
+            for name, value in self.model.named_parameters():
+                kinds = {"weight": value.data, **{kind: parts[name] for kind, parts in self.optimiser.parts().items()}}
+                for kind, own in kinds.items():
+                    saved = tensors.get(f"{kind}.{name}")
+                    if saved is None or saved.shape != own.shape or saved.dtype != own.dtype:
+                        raise FitError(
+                            f"checkpoint '{path}' does not fit the model: '{name}' is missing or of another shape"
+                        )
+                    own.copy_(saved)
+                for kind, kept in (("best", self.best), ("average", self.average)):
+                    if f"{kind}.{name}" in tensors:
+                        kept[name] = tensors[f"{kind}.{name}"].to(value.device)
+
+
+def fingerprint(train: Interactions, settings: FitSettings, seed: int) -> str:
+    """What two fits must share to be the same fit: data, settings (but for how often to write) and seed."""
+    plain = settings.model_dump()
+    plain["training"].pop("checkpoint_seconds")
+    return json.dumps([plain, seed, train.fingerprint()], sort_keys=True)
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].contiguous().numpy().tobytes())
+    return digest.hexdigest()

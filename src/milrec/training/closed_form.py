@@ -1,0 +1,226 @@
+"""Models that are not fitted by gradient descent: popularity, EASE, SLIM, weighted matrix factorization.
+
+X is 1 where a user adopted an item, else 0. EASE and SLIM work on the Gram matrix X'X, dense over items × items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array, csr_matrix
+
+from milrec.data.interactions import Interactions
+from milrec.errors import FitError
+from milrec.kernels.gram import UNSETTLED, ease_rows, gram_rows, inverse_rows, mirror_rows, slim_columns
+from milrec.kernels.threads import Workers, available, over_users, workers
+from milrec.models.contract import Baseline
+from milrec.models.factorization import WeightedFactorization
+from milrec.models.item_to_item import ItemToItem
+from milrec.models.popularity import Popularity
+from milrec.models.settings import EaseSettings, ModelSettings, SlimSettings
+from milrec.training.loop import Progress, Report
+
+_DOUBLE_PRECISION = 10_000  # rows of a matrix up to which EASE inverts it in double precision
+_BLOCK = 512  # rows and columns that EASE eliminates at once
+_BAND = 2048  # rows that are changed by one product of matrices
+_TOLERANCE = 1e-5  # SLIM has settled when a sweep changes no weight by more than this part of the largest
+_MOST_SWEEPS = 1_000
+_TASKS_AT_ONCE = 8  # of each worker, between two reports
+_MEMORY_FACTS = Path("/proc/meminfo")
+
+Done = Callable[[int, int], None]  # steps done, of how many
+
+
+def check_memory(settings: ModelSettings, n_users: int, n_items: int) -> None:
+    """Refuse a model whose items × items matrices cannot be held, before anything is allocated."""
+    needed = _bytes_needed(settings, n_users, n_items)
+    free = _available_memory()
+    if free is not None and needed > free:
+        raise FitError(
+            f"model '{settings.model}' needs {needed / 2**30:.1f} GiB of memory for {n_items:,} items, and "
+            f"{free / 2**30:.1f} GiB are available; prepare the data with a higher min_per_item, or fit dae or mf"
+        )
+
+
+def fit_baseline(model: Baseline, train: Interactions, seed: int, report: Report | None = None) -> None:
+    """Find the weights of a model that was just built."""
+
+    def done(step: int, total: int) -> None:
+        if report is not None:
+            report(Progress(step, total))
+
+    if isinstance(model, Popularity):
+        with torch.no_grad():
+            model.decoder_bias.copy_(torch.from_numpy(train.popularity().astype(np.float32)))
+    elif isinstance(model, WeightedFactorization):
+        _fit_wmf(model, train.adopted, seed, done)
+    elif isinstance(model.settings, EaseSettings):
+        _fit_ease(model, model.settings, train.adopted, done)
+    else:
+        _fit_slim(model, model.settings, train.adopted, done)
+    if not all(bool(value.sum().isfinite()) for value in model.parameters()):
+        raise FitError("the weights are no finite numbers; choose less extreme settings")
+
+
+def _fit_ease(model: ItemToItem, settings: EaseSettings, adopted: csr_array, done: Done) -> None:
+    """B = I - P / diag(P) by columns, where P = (X'X + λI)⁻¹ (Steck, Embarrassingly Shallow Autoencoders, 2019).
+
+    With few users P is found from a smaller inverse: P = (I - X'MX) / λ, where M = (XX' + λI)⁻¹ (Woodbury).
+    """
+    weight = model.item_weight.numpy()
+    by_users = _by_users(*adopted.shape)
+    blocks = -(-adopted.shape[0 if by_users else 1] // _BLOCK)
+
+    def inverted(block: int) -> None:
+        done(block, blocks + 1)
+
+    if by_users:
+        by_item = csr_array(adopted.T)
+        middle = _ridge_inverse(by_item, settings.regularization, inverted)
+        inverse = weight
+        parts = (by_item.indptr, by_item.indices, adopted.indptr, adopted.indices)
+        with workers() as crew:
+            crew.run(over_users(mirror_rows, len(middle), middle))
+            crew.run(over_users(inverse_rows, len(weight), *parts, middle, settings.regularization, inverse))
+    else:
+        inverse = _ridge_inverse(adopted, settings.regularization, inverted, weight)
+    with workers() as crew:
+        crew.run(over_users(ease_rows, len(weight), inverse, inverse.diagonal().copy(), weight))
+    inverted(blocks + 1)
+
+
+def _ridge_inverse(
+    adopted: csr_array,
+    regularization: float,
+    done: Callable[[int], None],
+    memory: npt.NDArray[np.float32] | None = None,
+) -> npt.NDArray[Any]:
+    """(X'X + λI)⁻¹ below its diagonal; a large one in single precision, in the zeroed memory where some is given."""
+    done(0)
+    n = adopted.shape[1]
+    double = n <= _DOUBLE_PRECISION
+    gram = np.zeros((n, n)) if double else np.zeros((n, n), np.float32) if memory is None else memory
+    with workers() as crew:
+        _fill_gram(gram, adopted, crew)
+    gram[np.diag_indices_from(gram)] += regularization
+    if not _invert(torch.from_numpy(gram), done):
+        raise FitError(f"EASE has no solution in {'double' if double else 'single'} precision; raise regularization")
+    return gram
+
+
+def _invert(square: torch.Tensor, done: Callable[[int], None]) -> bool:
+    """Turn a matrix into its inverse in its own memory, on and below the diagonal; whether it is positive definite.
+
+    Each block K of rows and columns is swept in turn, S being the part of the matrix in both: in the rows and columns
+    outside K, A_ij - A_iK S⁻¹ A_Kj; in those of K, A_iK S⁻¹ and -S⁻¹. When all have been swept, -A⁻¹ is left. LAPACK
+    needs the same n³ operations; but scipy's ends the process at 41,000 rows, and torch's needs a second matrix.
+    """
+    for number, first in enumerate(range(0, len(square), _BLOCK), start=1):
+        own, after = slice(first, first + _BLOCK), slice(first + _BLOCK, None)
+        factor, failed = torch.linalg.cholesky_ex(square[own, own])
+        if failed:
+            return False
+        inverse = torch.cholesky_inverse(factor)
+        column = torch.cat((square[own, :first].T, torch.zeros_like(inverse), square[after, own]))
+        scaled = column @ inverse
+        for low in range(0, len(square), _BAND):
+            high = low + _BAND
+            square[low:high, :high].addmm_(scaled[low:high], column[:high].T, alpha=-1)
+        square[own, :first] = scaled[:first].T
+        square[after, own] = scaled[after]
+        square[own, own] = -inverse
+        done(number)
+    square.neg_()
+    return True
+
+
+def _fit_slim(model: ItemToItem, settings: SlimSettings, adopted: csr_array, done: Done) -> None:
+    """For each item j the w ≥ 0 with w_j = 0 that minimises ½‖x_j - Xw‖² + l2/2·‖w‖² + l1·‖w‖₁ (Ning and Karypis)."""
+    weight = model.item_weight.numpy()
+    n_items = len(weight)
+    gram, endings = np.zeros_like(weight), np.zeros(n_items, dtype=np.int8)
+    done(0, n_items)
+    with workers() as crew:
+        _fill_gram(gram, adopted, crew)
+        limits = (settings.l1, settings.l2, _TOLERANCE, _MOST_SWEEPS)
+        diagonal = gram.diagonal().astype(np.float64)
+        tasks = over_users(slim_columns, n_items, gram, diagonal, *limits, weight, endings)
+        at_once = _TASKS_AT_ONCE * crew.number
+        for first in range(0, len(tasks), at_once):
+            crew.run(tasks[first : first + at_once])
+            done(int(np.count_nonzero(endings)), n_items)
+            if (endings == UNSETTLED).any():
+                raise FitError(
+                    f"SLIM's weights have not settled after {_MOST_SWEEPS:,} sweeps; raise l2 (now {settings.l2:g})"
+                )
+
+
+def _fit_wmf(model: WeightedFactorization, adopted: csr_array, seed: int, done: Done) -> None:
+    """Alternating least squares of `implicit`: Σ c·(1 - x·y)² over adopted + Σ (x·y)² over missing + λ(‖X‖² + ‖Y‖²)."""
+    try:
+        from implicit.cpu.als import AlternatingLeastSquares
+        from implicit.recommender_base import ModelFitError
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        raise FitError("model 'wmf' needs the package implicit: pip install 'milrec[wmf]'") from None
+    settings = model.settings
+    parts = (np.ones(adopted.nnz, dtype=np.float32), adopted.indices, adopted.indptr)
+    done(0, settings.iterations)
+    with threadpool_limits(1, "blas"):  # as implicit asks for: its own threads then have the cores
+        squares = AlternatingLeastSquares(
+            factors=settings.n_factors,
+            regularization=settings.regularization,
+            alpha=settings.confidence,
+            iterations=settings.iterations,
+            num_threads=available(),
+            random_state=seed,
+        )
+        try:
+            squares.fit(
+                csr_matrix(parts, shape=adopted.shape),
+                show_progress=False,
+                callback=lambda iteration, seconds, loss: done(iteration + 1, settings.iterations),
+            )
+        except ModelFitError:
+            raise FitError("the factors are no finite numbers; change regularization or confidence") from None
+    with torch.no_grad():
+        model.encoder_weight.copy_(torch.from_numpy(squares.user_factors))
+        model.decoder_weight.copy_(torch.from_numpy(squares.item_factors))
+
+
+def _fill_gram(gram: npt.NDArray[Any], adopted: csr_array, crew: Workers) -> None:
+    """X'X into zeroed memory: in each cell how many users adopted both items."""
+    by_item = csr_array(adopted.T)
+    parts = (by_item.indptr, by_item.indices, adopted.indptr, adopted.indices)
+    crew.run(over_users(gram_rows, len(gram), *parts, gram))
+
+
+def _by_users(n_users: int, n_items: int) -> bool:
+    """Whether EASE inverts a matrix over users: then an eighth of the work or less, for at most half more memory."""
+    return 2 * n_users <= n_items
+
+
+def _bytes_needed(settings: ModelSettings, n_users: int, n_items: int) -> int:
+    """For the matrices that a fit holds at once: the weights, and a Gram matrix or an inverse beside them."""
+    cells = n_items**2
+    if isinstance(settings, SlimSettings):
+        return (4 + 4) * cells
+    if not isinstance(settings, EaseSettings):
+        return 0
+    if _by_users(n_users, n_items):
+        return 4 * cells + (8 if n_users <= _DOUBLE_PRECISION else 4) * n_users**2
+    return (4 + 8 if n_items <= _DOUBLE_PRECISION else 4) * cells
+
+
+def _available_memory() -> int | None:
+    """Bytes that this machine can still give, where it says so."""
+    try:
+        lines = _MEMORY_FACTS.read_text(encoding="utf-8").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None

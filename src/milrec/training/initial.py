@@ -1,0 +1,101 @@
+"""Where a fit starts: Glorot-uniform weights (the paper's), or the main directions of the data, small.
+
+The matrix of adopted pairs, its rows and columns divided by √adopted and √adopters, is S ≈ U·Σ·V'. An encoder
+W = N^-½·V·Σ and a decoder W' = N^½·V (N the adopters of each item) list as a truncated SVD does; scaled down to small
+logits they are a direction more than a place, and the fit does the rest in far fewer steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from milrec.data.interactions import Interactions
+from milrec.kernels.losses import pair_logits
+from milrec.kernels.rows import weighted_rows
+from milrec.kernels.sparse import Rows
+from milrec.kernels.threads import Workers, over_users, workers, zeros
+from milrec.models.factorization import MatrixFactorization
+from milrec.models.factors import Factors, encoder_inputs, initialise
+from milrec.training.presets import FitSettings
+
+_USERS = 20_000  # whose pairs are enough to find the directions
+_MORE_DIRECTIONS = 10
+_ROUNDS = 4
+
+Floats = npt.NDArray[np.float32]
+
+
+def start(model: Factors, train: Interactions, settings: FitSettings, seed: int) -> None:
+    """Give a model its first weights."""
+    assert settings.training is not None
+    initialise(model, seed)
+    if settings.training.start == "svd" and train.adopted.nnz:
+        with workers(settings.training.threads) as crew:
+            _start_from_directions(model, train, settings.training.start_logit, seed, crew)
+
+
+def _start_from_directions(model: Factors, train: Interactions, logit: float, seed: int, crew: Workers) -> None:
+    random = np.random.default_rng([seed, 5])
+    users = np.sort(random.permutation(train.n_users)[:_USERS])
+    inputs = encoder_inputs(Rows.of(train.adopted, users), "binary")  # rows of length 1: divided by √adopted
+    root = np.sqrt(np.maximum(train.popularity(), 1)).astype(np.float32)  # (n_items,)
+    n_factors = min(model.settings.n_factors, train.n_items, len(users))
+    vectors, strengths = directions(inputs, root, n_factors, random, crew)
+    encoder, decoder = vectors * (strengths / root[:, None]), vectors * root[:, None]  # (n_items, n_factors)
+    latent = np.zeros((inputs.n_rows, n_factors), dtype=np.float32)
+    crew.run(over_users(weighted_rows, inputs.n_rows, encoder, inputs.indptr, inputs.items, inputs.values, latent))
+    logits = np.empty(len(inputs.items), dtype=np.float32)
+    no_bias = np.zeros(train.n_items, dtype=np.float32)
+    crew.run(over_users(pair_logits, inputs.n_rows, latent, decoder, no_bias, inputs.indptr, inputs.items, logits))
+    scale = np.sqrt(logit / max(float(logits.mean(dtype=np.float64)), 1e-12))
+    balance = np.sqrt(np.linalg.norm(decoder) / max(float(np.linalg.norm(encoder)), 1e-12))
+    if isinstance(model, MatrixFactorization):
+        everyone = encoder_inputs(Rows.of(train.adopted, np.arange(train.n_users)), "binary")
+        latent = np.zeros((train.n_users, n_factors), dtype=np.float32)
+        parts = (encoder, everyone.indptr, everyone.items, everyone.values, latent)
+        crew.run(over_users(weighted_rows, train.n_users, *parts))
+        encoder = latent
+    with torch.no_grad():
+        model.encoder_weight[len(encoder) :] = 0  # users' rows beside those of items
+        _put(model.encoder_weight[: len(encoder)], encoder * np.float32(scale * balance))
+        _put(model.decoder_weight, decoder * np.float32(scale / balance))
+
+
+def directions(
+    inputs: Rows, root: Floats, n_directions: int, random: np.random.Generator, crew: Workers
+) -> tuple[Floats, Floats]:
+    """The first right singular vectors (n_items, n) and values (n,) of inputs / root, by subspace iteration."""
+    n_items = len(root)
+    values = inputs.values / root[inputs.items]
+    turned = csr_array((values, inputs.items, inputs.indptr), shape=(inputs.n_rows, n_items)).T.tocsr()
+    turned_indptr, turned_items = turned.indptr.astype(np.int64), turned.indices.astype(np.int32)
+    width = min(n_directions + _MORE_DIRECTIONS, n_items)
+    basis = _orthonormal(torch.from_numpy(random.standard_normal((n_items, width), dtype=np.float32)))
+    seen, image = zeros(inputs.n_rows, width), zeros(n_items, width)
+    for _ in range(_ROUNDS):
+        seen.zero_(), image.zero_()
+        parts = (inputs.indptr, inputs.items, values, seen.numpy())
+        crew.run(over_users(weighted_rows, inputs.n_rows, basis.numpy(), *parts))
+        parts = (turned_indptr, turned_items, turned.data, image.numpy())
+        crew.run(over_users(weighted_rows, n_items, seen.numpy(), *parts))
+        last, basis = basis, _orthonormal(image)
+    squares, rotation = torch.linalg.eigh((last.T @ image).double())  # S'S within the last basis
+    order = squares.argsort(descending=True, stable=True)[:n_directions]
+    vectors: Floats = (last @ rotation[:, order].float()).numpy()
+    strengths: Floats = squares[order].clamp(min=0).sqrt().float().numpy()
+    return vectors, strengths
+
+
+def _orthonormal(matrix: Tensor) -> Tensor:
+    basis = zeros(*matrix.shape)
+    basis.copy_(torch.linalg.qr(matrix).Q)
+    return basis
+
+
+def _put(weight: Tensor, values: Floats) -> None:
+    """The first factors; where data has fewer directions than the model, the others stay as they are."""
+    weight[:, : values.shape[1]] = torch.from_numpy(values)

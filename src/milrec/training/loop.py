@@ -1,0 +1,230 @@
+"""fit(model, train, settings) → History: optimiser, learning rate, early stopping, checkpoints, resume."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from milrec.data.interactions import Interactions
+from milrec.errors import FitError, SettingsError
+from milrec.kernels.threads import workers
+from milrec.models.factors import Factors
+from milrec.training.adam import Adam
+from milrec.training.batches import batches
+from milrec.training.checkpoints import FitState, History, fingerprint
+from milrec.training.initial import start
+from milrec.training.presets import FitSettings
+from milrec.training.settings import TrainingSettings
+from milrec.training.steps import Step, fast_step, readable_step
+
+_SHORTEST_RUN = 5_000  # steps that a fit without a set length may take at most on small data
+_LARGEST_RATE = 1e37  # Adam's first step is ten times as much
+_AVERAGE_EVERY = 5  # steps between two weights that enter their running mean
+_LONGEST_RUN = 200  # epochs that a fit without a set length may take at most
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress bar shows; models that are not fitted by gradient descent have but steps."""
+
+    iteration: int
+    total: int
+    epoch: float | None = None
+    loss: float | None = None
+    measure: float | None = None
+    best: float | None = None
+    history: History | None = None
+
+
+Validate = Callable[[Factors], float]
+Report = Callable[[Progress], None]
+
+
+def fit(
+    model: Factors,
+    train: Interactions,
+    settings: FitSettings,
+    seed: int,
+    validate: Validate | None = None,
+    checkpoint: Path | None = None,
+    report: Report | None = None,
+) -> History:
+    """Fit a model to the training part; it ends with the weights that were best on validation, or within its slack.
+
+    `validate` measures the model (higher is better); without it the last weights stay. With a `checkpoint` path the
+    fit writes its state there every so often and, where the file exists already, goes on from it.
+    """
+    settings = settings.for_data(train.n_users, train.n_items)
+    training = _training(settings)
+    if training.learning_rate > _LARGEST_RATE:
+        raise FitError(f"learning_rate {training.learning_rate:g} is beyond single precision; lower it")
+    device = _device(training.device)
+    broken_off = checkpoint is not None and checkpoint.exists()
+    if not broken_off:
+        start(model, train, settings, seed)
+    model.to(device)
+    state = FitState(model, Adam(dict(model.named_parameters())), fingerprint(train, settings, seed))
+    if checkpoint is not None and broken_off:
+        state.read(checkpoint)
+    with _stepping(state, settings, device) as step:
+        try:
+            _run(state, train, settings, seed, step, _Watch(validate, checkpoint, report))
+        except KeyboardInterrupt:
+            if checkpoint is not None and state.whole and state.iteration:
+                state.write(checkpoint)
+            raise
+    state.restore_best()
+    if not all(bool(value.isfinite().all()) for value in model.parameters()):
+        raise FitError(f"the weights are no finite numbers; lower learning_rate (now {training.learning_rate:g})")
+    model.to("cpu")
+    return state.history
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """Who looks on: the validation measure, the checkpoint file and the progress bar, each where there is one."""
+
+    validate: Validate | None
+    checkpoint: Path | None
+    report: Report | None
+
+
+def _run(state: FitState, train: Interactions, settings: FitSettings, seed: int, step: Step, watch: _Watch) -> None:
+    """Step until the end, or until validation has not improved for long enough."""
+    training = _training(settings)
+    steps = _Steps(train.n_users, training)
+    started = time.monotonic() - (state.history.seconds[-1] if state.history.seconds else 0.0)
+    written = time.monotonic()
+    last = state.iteration if _exhausted(state.history, training) else steps.last
+    for iteration, batch in batches(train, settings, seed, range(state.iteration, last)):
+        state.whole = False
+        state.loss_sum += _checked(step(batch, steps.learning_rate(iteration)), training)
+        state.loss_count += 1
+        state.iteration = iteration + 1
+        if training.averaging and state.iteration % _AVERAGE_EVERY == 0:
+            state.add_to_average(min(1.0, _AVERAGE_EVERY / (training.averaging * state.iteration)))
+        if steps.validates(state.iteration):
+            _validated(state, watch.validate, steps, time.monotonic() - started, training.slack)
+        state.whole = True
+        if watch.report is not None:
+            watch.report(_progress(state, steps))
+        if state.iteration == steps.last or _exhausted(state.history, training):
+            return
+        if watch.checkpoint is not None and time.monotonic() - written >= training.checkpoint_seconds:
+            state.write(watch.checkpoint)
+            written = time.monotonic()
+
+
+@contextmanager
+def _stepping(state: FitState, settings: FitSettings, device: torch.device) -> Iterator[Step]:
+    """The step of the chosen engine, with as many CPU threads as asked for, and afterwards as many as before."""
+    training = _training(settings)
+    engine = training.engine or ("fast" if device.type == "cpu" else "readable")
+    if engine == "fast":
+        if device.type != "cpu":
+            raise SettingsError("engine 'fast' is compiled for the CPU; leave engine out to fit on a GPU")
+        with workers(training.threads) as crew:
+            yield fast_step(state.model, settings, state.optimiser, crew)
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(training.threads or before)
+    try:
+        yield readable_step(state.model, settings, state.optimiser)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _checked(loss: float, training: TrainingSettings) -> float:
+    if not math.isfinite(loss):
+        raise FitError(f"the loss became {loss}; lower learning_rate (now {training.learning_rate:g})")
+    return loss
+
+
+class _Steps:
+    """How many steps there are, when to validate, and the learning rate of each."""
+
+    def __init__(self, n_users: int, training: TrainingSettings) -> None:
+        assert training.batch_size is not None
+        self.per_epoch = math.ceil(n_users / training.batch_size)
+        longest = max(_LONGEST_RUN * self.per_epoch, _SHORTEST_RUN)
+        self.total = training.iterations or (training.epochs * self.per_epoch if training.epochs else longest)
+        self.last = min(training.until or self.total, self.total)
+        self.between = training.validate_every or max(self.per_epoch, 50)
+        self.peak, self.schedule, self.warmup = training.learning_rate, training.schedule, training.warmup
+
+    def validates(self, iteration: int) -> bool:
+        return iteration % self.between == 0 or iteration == self.last
+
+    def learning_rate(self, iteration: int) -> float:
+        """Constant; falling to 0 linearly or as a half cosine, or rising for a third of the run before that; or rising
+        for the warm-up and falling as 1/√step.
+        """
+        done = iteration / self.total
+        if self.schedule == "linear":
+            return self.peak * (1 - done)
+        if self.schedule == "cosine":
+            return self.peak * (1 + math.cos(math.pi * done)) / 2
+        if self.schedule == "one_cycle":
+            rise = 0.3
+            if done < rise:
+                return self.peak * (0.04 + 0.96 * done / rise)
+            return self.peak * (1 + math.cos(math.pi * (done - rise) / (1 - rise))) / 2
+        if self.schedule == "inverse_sqrt":
+            return self.peak * min((iteration + 1) / self.warmup, math.sqrt(self.warmup / (iteration + 1)))
+        return self.peak
+
+
+def _validated(state: FitState, validate: Validate | None, steps: _Steps, seconds: float, slack: float) -> None:
+    history = state.history
+    history.iterations.append(state.iteration)
+    history.epochs.append(round(state.iteration / steps.per_epoch, 3))
+    history.losses.append(state.loss_sum / state.loss_count)
+    history.seconds.append(round(seconds, 3))
+    state.loss_sum, state.loss_count = 0.0, 0
+    if validate is None:
+        return
+    with state.averaged():
+        measure = validate(state.model)
+        if history.best is None or measure > history.best - slack:
+            state.keep_best()
+    history.measures.append(measure)
+
+
+def _exhausted(history: History, training: TrainingSettings) -> bool:
+    if training.patience and history.validations_since_best() >= training.patience:
+        history.stopped_early = True
+    return history.stopped_early
+
+
+def _progress(state: FitState, steps: _Steps) -> Progress:
+    history = state.history
+    loss = state.loss_sum / state.loss_count if state.loss_count else history.losses[-1]
+    measure = history.measures[-1] if history.measures else None
+    epoch = state.iteration / steps.per_epoch
+    return Progress(state.iteration, steps.last, epoch, loss, measure, history.best, history)
+
+
+def _training(settings: FitSettings) -> TrainingSettings:
+    if settings.training is None:
+        raise SettingsError(f"model '{settings.model.model}' is not fitted by gradient descent")
+    return settings.training
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise SettingsError(f"unknown device '{name}'; known devices: auto, cpu, cuda")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("device 'cuda' is not available on this machine; set device=cpu")
+    return device

@@ -1,0 +1,181 @@
+"""The pool of threads: every task once, errors reach the caller, and torch is left as it was."""
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from milrec.kernels.threads import Workers, available, over_users, workers
+
+LONG = 10  # seconds after which a test that waits has failed
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 7])
+@pytest.mark.parametrize("n_tasks", [0, 1, 2, 50])
+def test_every_task_runs_once_and_is_told_a_worker_that_exists(number, n_tasks):
+    runs: list[tuple[int, int]] = []
+    with workers(number) as crew:
+        assert crew.number == number
+        crew.run([lambda worker, task=task: runs.append((task, worker)) for task in range(n_tasks)])
+    assert sorted(task for task, _ in runs) == list(range(n_tasks))
+    assert all(0 <= worker < number for _, worker in runs)
+
+
+def test_workers_work_at_the_same_time_and_each_has_a_number_of_its_own():
+    together = threading.Barrier(3)
+    seen: list[tuple[int, int]] = []
+
+    def task(worker):
+        together.wait(LONG)
+        seen.append((worker, threading.get_ident()))
+
+    with workers(3) as crew:
+        crew.run([task] * 3)
+    assert sorted(worker for worker, _ in seen) == [0, 1, 2]
+    assert len({thread for _, thread in seen}) == 3
+    assert dict(seen)[0] == threading.get_ident()  # who asks is worker 0
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_error_in_a_task_reaches_the_caller_and_the_pool_still_works(number):
+    done: list[int] = []
+
+    def failing(worker):
+        raise ValueError("no")
+
+    with workers(number) as crew:
+        for _ in range(3):
+            with pytest.raises(ValueError, match="no"):
+                crew.run([failing] * 4)
+        crew.run([lambda worker, task=task: done.append(task) for task in range(9)])
+    assert sorted(done) == list(range(9))
+
+
+@pytest.mark.parametrize("who", ["caller", "helper"])
+def test_an_error_reaches_the_caller_from_whichever_thread_it_is_raised_in(who):
+    together = threading.Barrier(2)
+    done: list[int] = []
+
+    def task(worker):
+        together.wait(LONG)
+        if (worker == 0) == (who == "caller"):
+            raise ValueError(f"raised by worker {worker}")
+        done.append(worker)
+
+    with workers(2) as crew:
+        with pytest.raises(ValueError, match=f"raised by worker {0 if who == 'caller' else 1}"):
+            crew.run([task] * 2)
+        assert done == [1 if who == "caller" else 0]
+        crew.run([lambda worker: done.append(7)] * 2)
+    assert done[1:] == [7, 7]
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_no_task_is_still_running_when_an_error_reaches_the_caller(failing):
+    together = threading.Barrier(3)
+    done: list[int] = []
+
+    def task(worker):
+        together.wait(LONG)
+        if worker == failing:
+            raise ValueError("no")
+        time.sleep(0.1 * worker)
+        done.append(worker)
+
+    with workers(3) as crew:
+        with pytest.raises(ValueError, match="no"):
+            crew.run([task] * 3)
+        assert sorted(done) == sorted({0, 1, 2} - {failing})
+
+
+@pytest.mark.parametrize("end", ["well", "failed", "interrupted"])
+def test_torch_has_one_thread_meanwhile_and_as_many_as_before_afterwards(end):
+    before = torch.get_num_threads()
+    errors = {"failed": ValueError, "interrupted": KeyboardInterrupt}
+    counts: list[int] = []
+
+    def task(worker):
+        counts.append(torch.get_num_threads())
+        if end in errors:
+            raise errors[end]
+
+    def whole():
+        with workers(2) as crew:
+            assert torch.get_num_threads() == 1
+            crew.run([task] * 2)
+
+    torch.set_num_threads(2)
+    try:
+        if end == "well":
+            whole()
+        else:
+            with pytest.raises(errors[end]):
+                whole()
+        assert torch.get_num_threads() == 2
+        assert set(counts) == {1}
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_no_thread_is_left_behind():
+    with workers(3) as crew:
+        crew.run([lambda worker: None] * 9)
+        assert [thread for thread in threading.enumerate() if thread.name.startswith("milrec")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("milrec")]
+
+
+def test_one_worker_needs_no_pool():
+    before = threading.active_count()
+    seen: set[int] = set()
+    Workers(1).run([lambda worker: seen.add(threading.get_ident())] * 5)
+    assert seen == {threading.get_ident()} and threading.active_count() == before
+
+
+def test_workers_may_be_asked_for_while_there_are_others():
+    before = torch.get_num_threads()
+    done: list[str] = []
+    with workers(2) as outer:
+        with workers(3) as inner:
+            inner.run([lambda worker: done.append("inner")] * 4)
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 1
+        outer.run([lambda worker: done.append("outer")] * 4)
+    assert sorted(done) == ["inner"] * 4 + ["outer"] * 4
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "many", "1.5", "100000"])
+def test_a_number_of_threads_that_says_nothing_or_too_much_leaves_all_cores(monkeypatch, text):
+    monkeypatch.setenv("OMP_NUM_THREADS", text)
+    assert available() == cores()
+
+
+def test_the_environment_may_ask_for_fewer_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert available() == 1
+    with workers() as crew:
+        assert crew.number == 1
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert available() == cores()
+    with workers() as crew:
+        assert crew.number == cores()
+
+
+@pytest.mark.parametrize("n_users", [0, 1, 24, 25, 26, 260])
+def test_tasks_over_users_take_every_user_once(n_users):
+    seen = np.zeros(n_users, dtype=int)
+
+    def kernel(low, high, out):
+        assert 0 <= low < high <= n_users
+        out[low:high] += 1
+
+    with workers(2) as crew:
+        crew.run(over_users(kernel, n_users, seen))
+    assert (seen == 1).all()

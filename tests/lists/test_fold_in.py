@@ -1,0 +1,134 @@
+"""Fold-in: the latent of a user that a matrix factorization has not met."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+
+from milrec.kernels.sparse import Rows
+from milrec.lists.fold_in import fold_in
+from milrec.losses import LOSSES
+from milrec.models.factorization import MatrixFactorization
+from milrec.models.factors import initialise
+from milrec.training.presets import settings_for
+
+N_USERS, N_ITEMS, N_FACTORS, N_DRAWN = 40, 12, 3, 5
+
+
+def untrained(settings, seed=0) -> MatrixFactorization:
+    """A model whose decoder is a random one of some size; nothing in fold-in asks how it was come by."""
+    model = MatrixFactorization(settings.model, N_USERS, N_ITEMS)
+    initialise(model, seed)
+    with torch.no_grad():
+        model.decoder_weight.mul_(3)
+        model.encoder_bias.add_(0.2)
+        model.decoder_bias.sub_(0.1)
+    return model
+
+
+def pairs(dense) -> Rows:
+    return Rows.of(csr_array(np.array(dense, dtype=np.float32)), np.arange(len(dense)))
+
+
+def some_users(n_users=3, seed=0) -> tuple[Rows, Rows]:
+    """Adopted and rejected items of users, no item both."""
+    kinds = np.random.default_rng(seed).choice(3, (n_users, N_ITEMS), p=[0.6, 0.3, 0.1])
+    return pairs(kinds == 1), pairs(kinds == 2)
+
+
+def ridge(model, adopted, rejected, strength) -> np.ndarray:
+    """The row w that minimises Σ weight·(p - q)² + strength·‖w‖², by its normal equations."""
+    decoder, bias = (value.detach().double().numpy() for value in (model.decoder_weight, model.decoder_bias))
+    shift = model.encoder_bias.detach().double().numpy()
+    rows = []
+    for own, refused in zip(adopted.dense(N_ITEMS) > 0, rejected.dense(N_ITEMS) > 0, strict=True):
+        missing = ~(own | refused)
+        weight = np.where(missing, min(N_DRAWN, missing.sum()) / max(missing.sum(), 1), 1.0)
+        wanted = own - bias - decoder @ shift  # what w alone has to give
+        left = decoder.T @ (weight[:, None] * decoder) + strength * np.eye(N_FACTORS)
+        rows.append(np.linalg.solve(left, decoder.T @ (weight * wanted)) + shift)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(("form", "weight_decay"), [("scaled", 0.6), ("plain", 0.01)])
+def test_with_square_loss_the_latent_is_that_of_the_normal_equations(form, weight_decay):
+    values = {"n_factors": N_FACTORS, "weight_decay": weight_decay, "weight_decay_form": form}
+    settings = settings_for("mf", "square", values)
+    model = untrained(settings)
+    adopted, rejected = some_users()
+    strength = weight_decay / N_FACTORS if form == "scaled" else weight_decay * N_USERS
+    latent = fold_in(model, settings, adopted, rejected, N_DRAWN)
+    assert latent.numpy() == pytest.approx(ridge(model, adopted, rejected, strength), abs=1e-3)
+
+
+@pytest.mark.parametrize("target_set", ["per_user", "shared", "auto"])
+def test_however_missing_items_were_drawn_fold_in_takes_their_expectation(target_set):
+    settings = settings_for("mf", "mil", {"n_factors": N_FACTORS, "target_set": target_set})
+    expectation = settings_for("mf", "mil", {"n_factors": N_FACTORS, "target_set": "expectation"})
+    model = untrained(settings)
+    adopted, rejected = some_users()
+    first, second = (fold_in(model, one, adopted, rejected, N_DRAWN) for one in (settings, expectation))
+    assert torch.equal(first, second)
+
+
+def test_the_same_items_give_the_same_latent_every_time():
+    settings = settings_for("mf", "mil", {"n_factors": N_FACTORS})
+    model = untrained(settings)
+    adopted, rejected = some_users()
+    first, second = (fold_in(model, settings, adopted, rejected, N_DRAWN) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_user_is_folded_in_alone_as_among_others(loss):
+    settings = settings_for("mf", loss, {"n_factors": N_FACTORS})
+    model = untrained(settings)
+    adopted, rejected = some_users()
+    together = fold_in(model, settings, adopted, rejected, N_DRAWN).numpy()
+    for user in range(3):
+        own = (pairs(rows.dense(N_ITEMS)[[user]]) for rows in (adopted, rejected))
+        alone = fold_in(model, settings, *own, N_DRAWN)
+        assert alone.numpy()[0] == pytest.approx(together[user], abs=1e-4)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("encoder", ["linear", "sigmoid", "tanh", "relu"])
+def test_a_user_without_items_has_a_finite_latent(loss, encoder):
+    settings = settings_for("mf", loss, {"n_factors": N_FACTORS, "encoder": encoder})
+    nothing = Rows.none(2)
+    latent = fold_in(untrained(settings), settings, nothing, nothing, N_DRAWN)
+    assert latent.shape == (2, N_FACTORS) and latent.isfinite().all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_folding_in_leaves_the_model_as_it_is_and_asks_no_gradient_of_it(loss):
+    settings = settings_for("mf", loss, {"n_factors": N_FACTORS})
+    model = untrained(settings)
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    latent = fold_in(model, settings, *some_users(), N_DRAWN)
+    assert not latent.requires_grad
+    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
+    assert all(value.grad is None for value in model.parameters())
+
+
+@pytest.mark.parametrize("loss", ["mil", "pointwise", "pairwise", "square"])
+def test_adopted_items_are_preferred_to_rejected_ones(loss):
+    settings = settings_for("mf", loss, {"n_factors": N_FACTORS, "weight_decay": 0.01})
+    model = untrained(settings)
+    adopted, rejected = pairs([[1, 1] + [0] * 10]), pairs([[0] * 10 + [1, 1]])
+    latent = fold_in(model, settings, adopted, rejected, N_DRAWN)
+    with torch.no_grad():
+        preference = model.preference(model.decode(latent))[0]
+        before = model.preference(model.decode(model.encoder_bias[None, :]))[0]
+    assert preference[:2].mean() - preference[10:].mean() > before[:2].mean() - before[10:].mean() + 0.05
+
+
+@pytest.mark.parametrize("switched_off", [torch.no_grad, torch.inference_mode])
+def test_a_caller_who_has_switched_gradients_off_gets_the_same_latent(switched_off):
+    settings = settings_for("mf", "mil", {"n_factors": N_FACTORS})
+    model = untrained(settings)
+    adopted, rejected = some_users()
+    expected = fold_in(model, settings, adopted, rejected, N_DRAWN)
+    with switched_off():
+        latent = fold_in(model, settings, adopted, rejected, N_DRAWN)
+    assert torch.equal(latent, expected)

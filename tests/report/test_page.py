@@ -1,0 +1,393 @@
+"""The report: what it says, and how it looks in a real browser."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+import made_up
+from milrec.errors import FolderError
+from milrec.experiments.recipe import read_recipe
+from milrec.experiments.run import run
+from milrec.report import svg
+from milrec.report.page import render
+from milrec.report.paper import MIL_PAIRS, figures
+from milrec.report.summary import entries_of
+
+RECIPE = """
+title = "A <small> run & its report"
+seeds = [0]
+[data.simulate]
+users = 200
+items = 260
+[[models]]
+name = "Popularity"
+model = "popularity"
+[[models]]
+name = "CE point"
+loss = "pointwise"
+settings = { epochs = 4, n_factors = 16 }
+[[models]]
+name = "MULTI"
+loss = "multinomial"
+settings = { epochs = 4, n_factors = 16 }
+[[models]]
+name = "MIL <b>lin-sig</b>"
+loss = "mil"
+settings = { epochs = 4, n_factors = 16 }
+"""
+
+
+class Silent:
+    def stage(self, text): ...
+    def progress(self, job, values): ...
+    def ended(self, job, result): ...
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "recipe.toml").write_text(RECIPE)
+    return run(read_recipe(folder / "recipe.toml"), folder / "run", Silent())
+
+
+@pytest.fixture(scope="module")
+def full():
+    """A made-up run with all that a run may have: eleven models, three seeds, dials, searches, a failure."""
+    return made_up.the_papers_run()
+
+
+@pytest.fixture(scope="module", params=["small", "full"])
+def page_file(request, results, full, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render(results if request.param == "small" else full), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
+        yield chromium
+        chromium.close()
+
+
+class Cells(HTMLParser):
+    """The table of measures as rows of texts."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.cell = [], None
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.cell = ""
+
+    def handle_data(self, data):
+        if self.cell is not None:
+            self.cell += data.strip() + " "
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th") and self.cell is not None:
+            self.rows[-1].append(" ".join(self.cell.split()))
+            self.cell = None
+
+
+def table(page: str, name: str) -> list[list[str]]:
+    """The texts of a table of the page, its header first."""
+    parser = Cells()
+    parser.feed(re.search(rf'<table id="{name}".*?</table>', page, re.DOTALL).group(0))
+    return parser.rows
+
+
+def test_the_table_shows_the_measures_of_the_results(results):
+    header, *rows = table(render(results), "measures")
+    assert [row[0] for row in rows] == [model["name"] for model in results["models"]]
+    for row, model in zip(rows, results["models"], strict=True):
+        shown = row[header.index("NDCG@100")].split()[0]
+        assert shown == f"{model['evaluation']['ndcg@100']:.3f}"
+
+
+def test_the_best_of_a_column_is_marked(results):
+    best = max(model["evaluation"]["ndcg@100"] for model in results["models"])
+    assert f"<b>{best:.3f}</b>" in render(results)
+
+
+def test_recall_of_all_is_shown_where_the_test_part_was_given():
+    models = [made_up.model("one"), made_up.model("another")]
+    for model in models:
+        model["evaluation"]["recall_of_all@20"] = 0.123
+    assert "Recall of all@20" not in render(made_up.run(models))
+    assert "Recall of all@20" in render(made_up.run(models, protocol="given"))
+
+
+def test_the_learning_curves_name_their_measure():
+    models = [made_up.model("one"), made_up.model("another")]
+    assert "validation NDCG@100" in render(made_up.run(models))
+    models[0]["settings"]["training"]["measure"] = models[1]["settings"]["training"]["measure"] = "recall@20"
+    assert "validation recall@20" in render(made_up.run(models))
+    models[1]["settings"]["training"]["measure"] = "ndcg@20"
+    assert "validation measure" in render(made_up.run(models))
+
+
+def test_a_column_in_which_all_are_the_same_has_no_best():
+    page = render(made_up.run([made_up.model("one"), made_up.model("another")]))
+    assert "<b>0.350</b>" not in page and ">0.350" in page
+
+
+def test_names_are_escaped(results):
+    page = render(results)
+    assert "<b>lin-sig</b>" not in page and "&lt;b&gt;lin-sig&lt;/b&gt;" in page
+    assert "A &lt;small&gt; run &amp; its report" in page
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(results):
+    page = render(results)
+    assert not re.search(r'(src|href)\s*=\s*"', page)
+    assert "@import" not in page and "url(" not in page
+
+
+def test_rendering_is_a_pure_function_of_the_results(results):
+    assert render(results) == render(json.loads(json.dumps(results)))
+
+
+def test_what_is_no_result_is_refused():
+    with pytest.raises(FolderError, match="not the results of a milrec run"):
+        render({"some": "json"})
+    with pytest.raises(FolderError, match="no finished model"):
+        render({"format": "milrec-results", "models": []})
+
+
+def test_several_seeds_are_shown_as_a_mean_with_their_standard_deviation():
+    seeds = [made_up.model("MIL", seed, "mil", ndcg_at_100=value) for seed, value in enumerate((0.31, 0.33, 0.35))]
+    page = render(made_up.run([made_up.model("Popularity", ndcg_at_100=0.2), *seeds]))
+    header, popularity, mil = table(page, "measures")
+    place = header.index("NDCG@100")
+    assert mil[place] == "0.330 ± 0.020"
+    assert popularity[place] == "0.200 0.196–0.204"  # one seed: the interval over users
+    header, _, made = table(page, "making")
+    assert made[header.index("seeds")] == "0, 1, 2"
+    assert made[header.index("fit, s")] == "12.3–14.3"
+
+
+def test_figures_of_several_seeds_are_means():
+    seeds = [made_up.model("MIL", seed, "mil", shares=share) for seed, share in enumerate([(30, 40, 30), (40, 40, 20)])]
+    (entry,) = entries_of(made_up.run(seeds))
+    assert entry.shares() == {"short": 35, "medium": 40, "long": 25}
+    firsts = [seed["evaluation"]["rank_evolution"]["short"][0] for seed in seeds]
+    assert entry.evolution("short")[0] == pytest.approx(sum(firsts) / 2)
+    assert entry.preferences() is None
+
+
+def test_our_figures_stand_beside_the_papers_with_a_mark_where_they_agree():
+    models = [
+        made_up.model("CE point lin-sig", recall_at_1=0.2871, ndcg_at_100=0.3601, shares=(41.6, 40.1, 18.3)),
+        made_up.model("Our own"),
+    ]
+    page = render(made_up.run(models, users=136_700, items=20_200, paper={"table": "metrics", "dataset": "ml-20m"}))
+    header, *rows = table(page, "paper-1")
+    assert [row[0] for row in rows] == ["CE point lin-sig"]
+    assert rows[0][header.index("Recall@1")] == "0.287 paper 0.284, +0.003 ✓"
+    assert rows[0][header.index("NDCG@100")] == "0.360 paper 0.366, -0.006"
+    assert "Not in this run: MF-square" in page
+    _, shares = table(page, "paper-2")
+    assert shares[1:] == ["41.6 paper 41.1, +0.5 ✓", "40.1 paper 40.1, +0.0 ✓", "18.3 paper 18.8, -0.5 ✓"]
+    _, cuts = table(page, "paper-3")
+    assert cuts == ["items", "177 paper 177, +0 ✓", "790 paper 784, +6 ✓"]
+
+
+def test_other_data_than_the_papers_are_shown_without_differences_and_marks():
+    models = [made_up.model("MIL lin-sig", loss="mil", preferences=made_up.LIN_MIL)]
+    page = render(made_up.run(models, paper={"table": "metrics", "dataset": "netflix"}))
+    assert "These are not the paper&#39;s data" in page and "for orientation only" in page
+    tables = [table(page, f"paper-{number}") for number in (1, 2, 3, 4)]
+    assert tables[0][1][1] == "0.250 paper 0.304"
+    assert tables[2][1][1] == "0.0 paper 0.0"  # the distribution of preferences
+    assert "✓" not in str(tables)
+
+
+def test_a_run_that_names_no_table_of_the_paper_has_none(results):
+    assert 'id="paper"' not in render(results) and 'id="claims"' not in render(results)
+
+
+def test_the_papers_claims_are_a_list_with_verdicts(full):
+    page = render(full)
+    claims = page[page.index('id="claims"') :]
+    assert "21 hold, 0 do not hold, 1 cannot be told" in claims
+    assert claims.index('class="verdict holds"') < claims.index("<summary>") < claims.index('class="verdict untold"')
+
+
+def test_failures_are_shown_in_a_box(full, results):
+    assert "SLIM, seed 1</b>: the fit ran out of memory" in render(full)
+    assert 'id="failures"' not in render(results)
+
+
+def test_a_search_shows_its_trials_and_says_what_it_chose(full):
+    page = render(full)
+    search = full["searches"][0]
+    values = [trial for trial in search["trials"] if trial["value"] is not None]
+    drawn = figures.trials(search, "mil")
+    assert drawn.count("<circle") == len(values) + 1  # and the ring
+    assert drawn.count('fill="var(--card)"') == sum(trial["state"] == "given up" for trial in values)
+    assert "12 trials (2 given up, 2 failed)" in page
+    header, *rows = table(page, "making")
+    chosen = {row[0]: row[header.index("chosen on validation")] for row in rows}
+    assert chosen["Popularity"] == "–" and chosen[search["name"]].startswith("weight_decay = ")
+
+
+def test_a_search_without_a_value_is_words_alone():
+    trials = [{"number": 0, "values": {"x": 1}, "state": "broken", "value": None, "error": "killed"}]
+    search = {"name": "MIL", "measure": "ndcg@100", "trials": trials, "tuned": {}}
+    page = render(made_up.run([made_up.model("MIL", loss="mil")], searches=[search]))
+    assert "1 trial (1 broken)" in page
+
+
+def test_dials_are_lines_with_their_values_as_tool_tips(full):
+    drawn = figures.trade(entries_of(full))
+    dialled = {model["name"] for model in full["models"] if "dialled" in model}
+    assert drawn.count("<polyline") == len(dialled) == 4
+    assert "MIL lin-sig: dial 0.2, NDCG@100 0.3490, long tail 35.9 %" in drawn
+    assert "MF-square: long-tail share" in drawn  # a model without dials is a point
+    assert "Far below, and not drawn: Popularity" in render(full)
+
+
+def test_the_figure_of_rank_evolution_is_drawn_as_in_the_paper(full):
+    drawn = figures.evolution(figures.focus(entries_of(full)))
+    assert drawn.count("<polyline") == 9
+    for colour in ("mil", "ce", "multi"):
+        assert drawn.count(f'stroke="var(--{colour})"') == 3
+    assert drawn.count('stroke-dasharray="8 4"') == drawn.count('stroke-dasharray="1.5 4"') == 3
+
+
+def test_the_missing_term_is_drawn_where_there_is_a_mil_model(full, results):
+    assert figures.used_pairs(entries_of(full)) == [(1e6, 10.0)]
+    assert "The missing term of MIL" in render(full)
+    assert "The missing term of MIL" not in render(made_up.run([made_up.model("CE point")]))
+    own = figures.missing_term_lines([(2e6, 10)])
+    assert len(own) == 6 and own[-1] == ("A = 2e6, γ = 10 (in this run)", "ink", "6 4")
+    assert figures.missing_term([(2e6, 10)]).count("<polyline") == 6
+
+
+def test_where_all_pairs_of_the_paper_are_in_the_run_none_is_marked():
+    lines = figures.missing_term_lines([*MIL_PAIRS, (5e5, 10), (12.5, 3)])
+    assert [name for name, _, _ in lines[1:3]] == ["A = 1000, γ = 4", "A = 2e4, γ = 6"]
+    assert lines[5:] == [("A = 5e5, γ = 10", "ink", "6 4"), ("A = 12.5, γ = 3", "ink", "2 3")]
+
+
+def test_claims_of_which_none_can_be_told_are_not_listed(full):
+    assert "The paper's claims in this run" in render(full)
+    alone = [model for model in full["models"] if model["name"] == "Popularity"]
+
+    assert "The paper's claims in this run" not in render({**full, "models": alone, "comparisons": {}})
+
+
+def test_comparisons_are_shown_from_the_side_of_mil(full):
+    header, *rows = table(render(full), "compared")
+    shown = {row[0]: row[header.index("Recall@1")] for row in rows}
+    assert "MIL lin-sig" not in shown
+    assert shown["CE_Point lin-sig"] == "+0.0150 better +0.0120 to +0.0180, p < 0.001"
+    assert "may be chance" in shown["MIL sig-sig"]
+
+
+def test_results_of_older_runs_are_still_shown(results):
+    older = json.loads(json.dumps(results))
+    for name in ("paper", "searches", "comparisons", "failures"):
+        older.pop(name, None)
+    for model in older["models"]:
+        for name in ("tuned", "validation", "dialled"):
+            model.pop(name, None)
+        if model["history"]:
+            model["history"].pop("kept_iteration", None)
+    page = render(older)
+    for section in ("paper", "searches", "comparisons", "failures"):
+        assert f'id="{section}"' not in page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_opens_offline_without_errors_at_any_width(browser, page_file, width, scheme):
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+    page = context.new_page()
+    problems, requests = [], []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(page_file.as_uri())
+    assert problems == []
+    assert requests == [page_file.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    context.close()
+
+
+def test_every_figure_is_drawn_inside_its_frame(browser, page_file):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(page_file.as_uri())
+    assert page.locator("figure svg").count() >= 8
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+            const frame = svg.getBoundingClientRect();
+            return [...svg.querySelectorAll('circle, rect, polyline, text')].filter(part => {
+                const box = part.getBoundingClientRect();
+                return box.left < frame.left - 1 || box.right > frame.right + 1
+                    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+            }).map(part => part.outerHTML);
+        })"""
+    )
+    assert outside == []
+    page.close()
+
+
+def test_tables_scroll_inside_their_own_box_on_a_phone(browser, full, tmp_path):
+    (tmp_path / "report.html").write_text(render(full), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((tmp_path / "report.html").as_uri())
+    boxes = page.evaluate("[...document.querySelectorAll('.scroll')].map(box => box.scrollWidth > box.clientWidth)")
+    assert any(boxes)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.close()
+
+
+def test_dark_and_light_pages_differ_in_colour(browser, page_file):
+    colours = []
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(page_file.as_uri())
+        colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        page.close()
+    assert colours[0] != colours[1]
+
+
+def test_ticks_are_round_numbers_within_the_axis():
+    assert svg.axis("x", [0.0, 1.0], zero=True).ticks() == pytest.approx([0, 0.5, 1.0])
+    assert svg.Axis("x", 1, 1000, log=True).ticks() == [1, 10, 100, 1000]
+    assert svg.nice_step(0.3) == 0.5
+    assert svg.Axis("trial", 0, 3, whole=True).ticks() == [0, 1, 2, 3]
+
+
+def test_an_axis_of_equal_values_still_has_a_place_for_them():
+    axis = svg.axis("x", [2.0, 2.0])
+    assert axis.low < 2.0 < axis.high
+
+
+def test_names_beside_points_do_not_cover_one_another(browser):
+    crowded = [(f"model {number}", "series-1", 20 + number / 50, 0.35 + number / 2000) for number in range(6)]
+    x = svg.axis("share", [0.0, *(point[2] for point in crowded)], percent=True)
+    y = svg.axis("NDCG", [0.18, *(point[3] for point in crowded)])
+    page = browser.new_page(viewport={"width": 480, "height": 300})
+    style = "<style>svg text { font: 12px system-ui, sans-serif }</style>"  # as the page has it
+    drawn = svg.points(crowded, svg.Frame(x, y), "crowded")
+    page.set_content(f"{style}<body style='margin:0'>{drawn}</body>")
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('text')].filter(t => t.textContent.startsWith('model'))"
+        ".map(t => { const b = t.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3] })"
+    )
+    assert len(boxes) == 6
+    for place, one in enumerate(boxes):
+        assert not any(svg._overlap(tuple(one), tuple(other)) for other in boxes[place + 1 :])
+    page.close()

@@ -1,0 +1,77 @@
+"""Where a fit starts: the main directions of the data, found as a dense SVD finds them."""
+
+import numpy as np
+import pytest
+import torch
+
+import milrec
+from milrec.kernels.sparse import Rows
+from milrec.kernels.threads import workers
+from milrec.models.contract import build_model
+from milrec.models.factorization import MatrixFactorization
+from milrec.models.factors import encoder_inputs, initialise
+from milrec.training.initial import directions, start
+from milrec.training.presets import settings_for
+
+
+def started(data, model="dae", threads=1, **values):
+    settings = settings_for(model, "mil", {"n_factors": 6, "threads": threads, **values})
+    built = build_model(settings.model, data.n_users, data.n_items)
+    start(built, data, settings, 3)
+    return built
+
+
+def logits_of_adopted(model, data):
+    if isinstance(model, MatrixFactorization):
+        latent = model.encode(torch.arange(data.n_users))
+    else:
+        inputs = encoder_inputs(Rows.of(data.adopted, np.arange(data.n_users)), "binary").dense(data.n_items)
+        latent = model.encode(torch.from_numpy(inputs))
+    return model.decode(latent).detach().numpy()[data.adopted.toarray() > 0]
+
+
+def test_directions_are_those_of_a_dense_svd(small_catalogue):
+    inputs = encoder_inputs(Rows.of(small_catalogue.adopted, np.arange(small_catalogue.n_users)), "binary")
+    root = np.sqrt(small_catalogue.popularity()).astype(np.float32)
+    with workers(1) as crew:
+        vectors, strengths = directions(inputs, root, 3, np.random.default_rng(0), crew)
+    _, dense_strengths, dense_vectors = np.linalg.svd(inputs.dense(small_catalogue.n_items) / root)
+    assert strengths[0] == pytest.approx(dense_strengths[0], rel=1e-3)
+    assert abs(vectors[:, 0] @ dense_vectors[0]) == pytest.approx(1, abs=1e-3)
+    assert strengths == pytest.approx(dense_strengths[:3], rel=0.05)
+    assert vectors.T @ vectors == pytest.approx(np.eye(3), abs=1e-4)
+
+
+def test_items_of_a_collaborative_autoencoder_start_as_those_of_a_denoising_one_and_users_at_zero(small_catalogue):
+    collaborative, denoising = (started(small_catalogue, model) for model in ("cdae", "dae"))
+    n_items = small_catalogue.n_items
+    assert torch.equal(collaborative.encoder_weight[:n_items], denoising.encoder_weight)
+    assert torch.equal(collaborative.decoder_weight, denoising.decoder_weight)
+    assert not collaborative.encoder_weight[n_items:].any()
+
+
+@pytest.mark.parametrize("model", ["dae", "mf"])
+@pytest.mark.parametrize("logit", [0.05, 0.4])
+def test_adopted_items_start_with_the_mean_logit_that_is_asked_for(small_catalogue, model, logit):
+    assert logits_of_adopted(
+        started(small_catalogue, model, start_logit=logit), small_catalogue
+    ).mean() == pytest.approx(logit, abs=0.005)
+
+
+def test_the_start_is_the_same_for_any_number_of_threads_and_another_for_another_seed(small_catalogue):
+    one, two = (started(small_catalogue, threads=threads).decoder_weight for threads in (1, 2))
+    assert torch.equal(one, two)
+
+
+def test_glorot_is_the_papers_start(small_catalogue):
+    model, other = (started(small_catalogue, start="glorot") for _ in range(2))
+    initialise(other, 3)
+    assert torch.equal(model.encoder_weight, other.encoder_weight)
+
+
+def test_where_data_has_fewer_directions_than_the_model_the_others_stay_random():
+    data = milrec.read({"user": [0, 0, 1, 1], "item": [0, 1, 1, 2]})
+    model, random = (started(data, start=name) for name in ("svd", "glorot"))
+    assert not torch.equal(model.decoder_weight[:, :2], random.decoder_weight[:, :2])
+    assert torch.equal(model.decoder_weight[:, 3:], random.decoder_weight[:, 3:])
+    assert model.decoder_weight.isfinite().all()

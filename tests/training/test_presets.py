@@ -1,0 +1,295 @@
+"""Ready sets of settings by name: the paper's rows, and milrec's own pairs of model and loss."""
+
+import pytest
+
+from milrec.errors import SettingsError
+from milrec.losses import LOSSES
+from milrec.models.settings import (
+    AutoencoderSettings,
+    CollaborativeSettings,
+    FactorizationSettings,
+    VariationalSettings,
+)
+from milrec.training.presets import PAPER_MODELS, SECTIONS, fit_settings, settings_for
+from milrec.training.settings import TargetSettings, TrainingSettings
+
+PAPER_TABLE = {  # name: model, encoder, decoder, loss, range of λ, factor
+    "mf-square": ("mf", "linear", "linear", "square", (5, 10), 100),
+    "mf-ce": ("mf", "linear", "sigmoid", "pointwise", (50, 500), 100),
+    "mf-mil": ("mf", "linear", "sigmoid", "mil", (50, 500), 100),
+    "ce-point-lin-sig": ("dae", "linear", "sigmoid", "pointwise", (2e-5, 2e-5), 50),
+    "ce-point-sig-sig": ("dae", "sigmoid", "sigmoid", "pointwise", (2e-5, 2e-5), 50),
+    "ce-pair-lin-sig": ("dae", "linear", "sigmoid", "pairwise", (2e-5, 2e-5), 100),
+    "ce-pair-sig-sig": ("dae", "sigmoid", "sigmoid", "pairwise", (2e-5, 2e-5), 100),
+    "multi-tanh-lin": ("dae", "tanh", "linear", "multinomial", (2e-5, 2e-5), None),
+    "mil-lin-sig": ("dae", "linear", "sigmoid", "mil", (1e-6, 1e-5), 50),
+    "mil-sig-sig": ("dae", "sigmoid", "sigmoid", "mil", (1e-6, 1e-5), 50),
+}
+
+
+def test_every_row_of_the_papers_table_has_a_name_and_no_other_has():
+    assert set(PAPER_MODELS) == {*PAPER_TABLE, "multi-vae-pr"}
+
+
+def test_the_variational_autoencoder_of_the_paper_has_the_settings_of_liangs_code():
+    settings = settings_for("multi-vae-pr")
+    model, training = settings.model, settings.training
+    assert (model.n_hidden, model.n_factors, model.corruption) == (600, 200, 0.5)
+    assert model.annealing_cap / model.annealing_steps == pytest.approx(1 / 200_000)
+    assert (training.batch_size, training.epochs, training.learning_rate) == (500, 200, 1e-3)
+    assert (training.schedule, training.weight_decay, training.averaging) == ("constant", 0, 0)
+    assert settings == settings_for("multi-vae-pr", "multinomial")
+
+
+def test_a_variational_autoencoder_takes_the_multinomial_loss_alone():
+    assert settings_for("vae") == settings_for("vae", "multinomial")
+    for loss in set(LOSSES) - {"multinomial"}:
+        with pytest.raises(SettingsError) as error:
+            settings_for("vae", loss)
+        assert str(error.value) == f"model 'vae' is fitted with the multinomial loss alone, not with '{loss}'"
+
+
+@pytest.mark.parametrize("name", ["vae", "multi-vae-pr"])
+def test_a_variational_autoencoder_does_not_start_from_the_directions_of_the_data(name):
+    with pytest.raises(SettingsError) as error:
+        settings_for(name, values={"start": "svd"})
+    assert str(error.value) == "start 'svd' is for models with one hidden layer; model 'vae' needs start=glorot"
+
+
+@pytest.mark.parametrize("key", ["encoder", "decoder", "target_set"])
+def test_what_a_variational_autoencoder_does_not_choose_is_no_setting_of_it(key):
+    with pytest.raises(SettingsError, match=f"unknown setting '{key}' for vae with multinomial; known settings: "):
+        settings_for("vae", values={key: "linear"})
+
+
+def test_a_collaborative_autoencoder_is_fitted_with_the_logistic_loss_of_its_paper_unless_told_otherwise():
+    settings = settings_for("cdae")
+    assert settings == settings_for("cdae", "pointwise")
+    assert (settings.model.encoder, settings.model.decoder) == ("sigmoid", "sigmoid")
+
+
+@pytest.mark.parametrize("name", PAPER_TABLE)
+def test_a_papers_row_has_the_papers_settings(name):
+    model, encoder, decoder, loss, (least, most), factor = PAPER_TABLE[name]
+    settings = settings_for(name)
+    assert (settings.model.model, settings.model.encoder, settings.model.decoder) == (model, encoder, decoder)
+    assert settings.loss.loss == loss
+    assert least <= settings.training.weight_decay <= most
+    assert settings.training.weight_decay_form == ("scaled" if model == "mf" else "plain")
+    if factor is None:
+        assert settings.target_set is None
+    else:
+        assert (settings.target_set.target_set, settings.target_set.target_factor) == ("per_user", factor)
+    training = settings.training
+    assert (training.batch_size, training.learning_rate, training.schedule) == (100, 1e-3, "constant")
+    assert (training.iterations, training.epochs) == (180_000 if model == "mf" else 120_000, None)
+    assert settings.model.n_factors == 200
+    if model == "dae":
+        assert (settings.model.corruption, settings.model.input_weights) == (0.5, "binary")
+
+
+@pytest.mark.parametrize("name", ["mil-lin-sig", "mil-sig-sig", "mf-mil"])
+def test_the_papers_best_missing_information_loss_is_the_default(name):
+    loss = settings_for(name).loss
+    assert (loss.missing_weight, loss.missing_exponent, loss.adopted_exponent) == (1e6, 10, 1)
+
+
+def test_cross_entropy_keeps_preferences_a_hundred_thousandth_away_from_0_and_1():
+    assert settings_for("ce-point-lin-sig").loss.epsilon == 1e-5
+    assert settings_for("ce-pair-lin-sig").loss.pair_epsilon == 1e-5
+
+
+def test_without_a_name_it_is_the_autoencoder_with_the_missing_information_loss():
+    settings = settings_for()
+    assert (settings.model.model, settings.loss.loss, settings.target_set.target_set) == ("dae", "mil", "auto")
+    assert settings.training.epochs is None and settings.training.iterations is None
+    assert settings == settings_for("dae") == settings_for("dae", "mil") == settings_for(None, "mil")
+
+
+@pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_model_has_settings_for_every_loss(model, loss):
+    settings = settings_for(model, loss)
+    assert (settings.model.model, settings.loss.loss) == (model, loss)
+    assert settings.model.decoder in settings.loss.decoders
+    assert (settings.target_set is None) == (loss == "multinomial")
+
+
+@pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_defaults_need_no_set_length(model, loss):
+    training = settings_for(model, loss).training
+    assert (training.epochs, training.iterations, training.batch_size) == (None, None, None)
+    assert (training.learning_rate, training.schedule, training.averaging) == (5e-3, "inverse_sqrt", 0.15)
+    assert (training.validate_every, training.patience, training.slack) == (50, 6, 0.002)
+
+
+@pytest.mark.parametrize(
+    ("n_users", "batch_size"), [(1, 100), (6_000, 100), (6_060, 101), (12_000, 200), (30_000, 500), (10**6, 500)]
+)
+def test_a_batch_is_a_60th_of_the_users_but_from_100_to_500(n_users, batch_size):
+    assert settings_for("dae", "mil").for_data(n_users, 10).training.batch_size == batch_size
+    assert settings_for("dae", "mil", {"batch_size": 7}).for_data(n_users, 10).training.batch_size == 7
+
+
+@pytest.mark.parametrize(("n_items", "target_set"), [(1, "expectation"), (50_000, "expectation"), (50_001, "shared")])
+def test_the_size_of_the_catalogue_decides_on_the_target_set_where_it_is_auto(n_items, target_set):
+    assert settings_for("dae", "mil").for_data(10, n_items).target_set.target_set == target_set
+    for told in ("per_user", "shared", "expectation", "all"):
+        settings = settings_for("dae", "mil", {"target_set": told})
+        assert settings.for_data(10, n_items).target_set.target_set == told
+
+
+@pytest.mark.parametrize("name", [*PAPER_MODELS, "popularity"])
+def test_the_size_of_the_data_decides_nothing_for_the_papers_rows_and_popularity(name):
+    assert settings_for(name).for_data(10**6, 10**6) == settings_for(name)
+
+
+def test_an_unknown_model_is_an_error_that_lists_the_known():
+    with pytest.raises(SettingsError) as error:
+        settings_for("gpt")
+    others = ["multi-vae-pr", "dae", "cdae", "vae", "mf", "ease", "popularity", "slim", "wmf"]
+    known = ", ".join(sorted([*PAPER_TABLE, *others]))
+    assert str(error.value) == f"unknown model 'gpt'; known models: {known}"
+
+
+def test_an_unknown_loss_is_an_error_that_lists_the_known():
+    with pytest.raises(SettingsError) as error:
+        settings_for("dae", "mill")
+    assert str(error.value) == "unknown loss 'mill'; known losses: mil, multinomial, pairwise, pointwise, square"
+
+
+def test_an_unknown_setting_is_an_error_that_lists_those_of_this_model_and_loss():
+    with pytest.raises(SettingsError) as error:
+        settings_for("mf", "square", {"missing_weight": 3})
+    sentence = str(error.value)
+    assert sentence.startswith("unknown setting 'missing_weight' for mf with square; known settings: ")
+    listed = sentence.partition("known settings: ")[2].split(", ")
+    assert listed == sorted(listed)
+    assert {"n_factors", "confidence", "target_set", "target_factor", "epochs"} <= set(listed)
+    assert "corruption" not in listed  # that one is the autoencoder's
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "known"),
+    [
+        ("model", {"model": "dae", "n_factor": 5}, "n_factors"),
+        ("loss", {"loss": "mil", "missing_wieght": 5}, "missing_weight"),
+        ("target_set", {"target_fator": 5}, "target_factor"),
+        ("training", {"epoch": 5}, "epochs"),
+    ],
+)
+def test_an_unknown_setting_of_a_recipe_is_answered_with_those_of_its_section(section, values, known):
+    sections = {name: getattr(settings_for(), name) for name in SECTIONS}
+    with pytest.raises(SettingsError) as error:
+        fit_settings({**sections, section: values})
+    listed = str(error.value).partition("known settings: ")[2].split(", ")
+    assert known in listed
+
+
+def test_an_unknown_loss_of_a_recipe_is_answered_with_the_known():
+    sections = {name: getattr(settings_for(), name) for name in SECTIONS}
+    with pytest.raises(SettingsError) as error:
+        fit_settings({**sections, "loss": {"loss": "mill"}})
+    assert all(name in str(error.value) for name in LOSSES)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values())
+@pytest.mark.parametrize(
+    "model", [AutoencoderSettings, CollaborativeSettings, VariationalSettings, FactorizationSettings]
+)
+def test_every_setting_name_is_unique_over_sections(model, loss):
+    sections = [model, loss, TargetSettings, TrainingSettings]
+    names = [name for section in sections for name in section.model_fields if name not in ("model", "loss")]
+    assert len(names) == len(set(names))
+
+
+def test_a_value_goes_to_the_section_that_has_its_name():
+    settings = settings_for(
+        "dae",
+        "mil",
+        {"n_factors": 7, "missing_weight": "5e5", "target_set": "all", "epochs": "30", "corruption": 0},
+    )
+    assert (settings.model.n_factors, settings.model.corruption) == (7, 0)
+    assert settings.loss.missing_weight == 5e5
+    assert settings.target_set.target_set == "all"
+    assert settings.training.epochs == 30
+
+
+def test_epochs_unset_iterations_and_the_other_way_round():
+    by_epochs = settings_for("mil-lin-sig", values={"epochs": 3})
+    assert (by_epochs.training.epochs, by_epochs.training.iterations) == (3, None)
+    by_iterations = by_epochs.with_values({"iterations": 9})
+    assert (by_iterations.training.epochs, by_iterations.training.iterations) == (None, 9)
+    with pytest.raises(SettingsError, match="two ways to say how long"):
+        settings_for("dae", values={"epochs": 3, "iterations": 9})
+
+
+def test_iterations_can_be_unset_to_stop_on_validation_alone():
+    settings = settings_for("mil-lin-sig", values={"iterations": None})
+    assert (settings.training.epochs, settings.training.iterations) == (None, None)
+
+
+def test_the_multinomial_loss_is_refused_with_a_target_set():
+    with pytest.raises(SettingsError, match="unknown setting 'target_set' for dae with multinomial; known settings: "):
+        settings_for("dae", "multinomial", {"target_set": "all"})
+    multinomial = settings_for("dae", "multinomial")
+    sections = {name: getattr(multinomial, name) for name in SECTIONS}
+    with pytest.raises(SettingsError, match="the multinomial loss takes all items"):
+        fit_settings({**sections, "target_set": {"target_set": "all"}})
+
+
+def test_every_other_loss_is_refused_without_a_target_set():
+    sections = {name: getattr(settings_for("dae", "mil"), name) for name in SECTIONS}
+    with pytest.raises(SettingsError, match="every other loss needs a target set"):
+        fit_settings({**sections, "target_set": None})
+
+
+@pytest.mark.parametrize(
+    ("loss", "decoder", "needed"),
+    [("mil", "linear", "sigmoid"), ("pointwise", "linear", "sigmoid"), ("multinomial", "sigmoid", "linear")],
+)
+def test_a_decoder_that_does_not_suit_the_loss_is_refused(loss, decoder, needed):
+    with pytest.raises(SettingsError, match=f"^loss '{loss}' needs a {needed} decoder, not '{decoder}'$"):
+        settings_for("dae", loss, {"decoder": decoder})
+
+
+@pytest.mark.parametrize("loss", ["square", "pairwise"])
+@pytest.mark.parametrize("decoder", ["linear", "sigmoid"])
+def test_square_and_pairwise_losses_take_either_decoder(loss, decoder):
+    assert settings_for("mf", loss, {"decoder": decoder}).model.decoder == decoder
+
+
+@pytest.mark.parametrize("loss", ["square", "pointwise"])
+def test_a_confidence_is_for_all_items_and_not_for_a_sample(loss):
+    with pytest.raises(SettingsError, match="set target_set=all with it"):
+        settings_for("dae", loss, {"confidence": 5})
+    assert settings_for("dae", loss, {"confidence": 5, "target_set": "all"}).loss.confidence == 5
+    with pytest.raises(SettingsError, match="setting 'confidence' is 1"):
+        settings_for("dae", loss, {"confidence": 1, "target_set": "all"})
+
+
+def test_a_papers_row_keeps_its_loss():
+    assert settings_for("mil-lin-sig", "mil") == settings_for("mil-lin-sig")
+    with pytest.raises(SettingsError, match="model 'mil-lin-sig' is a row of the paper with loss 'mil'"):
+        settings_for("mil-lin-sig", "square")
+
+
+def test_popularity_has_no_loss_and_no_settings():
+    settings = settings_for("popularity")
+    assert (settings.loss, settings.target_set, settings.training) == (None, None, None)
+    with pytest.raises(SettingsError, match="model 'popularity' has no loss"):
+        settings_for("popularity", "mil")
+    with pytest.raises(SettingsError, match="unknown setting 'epochs' for popularity"):
+        settings_for("popularity", values={"epochs": 3})
+
+
+def test_a_fitted_model_needs_a_loss_and_training_settings():
+    with pytest.raises(SettingsError, match="model 'dae' needs a loss and training settings"):
+        fit_settings({"model": {"model": "dae"}})
+
+
+@pytest.mark.parametrize("name", [*PAPER_MODELS, "popularity", "dae", "cdae", "vae", "mf"])
+def test_settings_come_back_from_their_plain_values(name):
+    settings = settings_for(name)
+    assert fit_settings(settings.model_dump()) == settings
