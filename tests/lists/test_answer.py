@@ -17,7 +17,7 @@ from milrec.lists.reasons import parts_of_logits
 from milrec.lists.rules import Rule
 from milrec.lists.scores import dial_shift, lists_for
 from milrec.metrics.tail import log_popularity
-from milrec.models.factors import encoder_inputs
+from milrec.models.inputs import unit_rows
 
 MODELS = {
     "dae": {"loss": "mil"},
@@ -338,7 +338,7 @@ def test_the_inputs_of_reasons_are_those_of_scoring(fitted):
     asked = recommender.ask(Query(user=recommender.user_ids[8]))
     assert len(set(asked.weights.tolist())) > 1
     rows = Rows(np.array([0, len(asked.adopted)]), asked.adopted, asked.weights)
-    inputs = encoder_inputs(rows, "log").values
+    inputs = unit_rows(rows, "log").values
     model = recommender.fitted.model
     product = model.encoder_weight.detach().numpy()[asked.adopted] @ model.decoder_weight.detach().numpy()[7]
     parts = parts_of_logits(recommender.fitted, asked, np.array([7]), 1)

@@ -6,10 +6,9 @@ import torch
 from scipy.sparse import csr_array
 
 from milrec.kernels.sparse import Rows
-from milrec.lists.fold_in import fold_in
+from milrec.lists import fold_in
 from milrec.losses import LOSSES
 from milrec.models.factorization import MatrixFactorization
-from milrec.models.factors import initialise
 from milrec.training.presets import settings_for
 
 N_USERS, N_ITEMS, N_FACTORS, N_DRAWN = 40, 12, 3, 5
@@ -18,7 +17,7 @@ N_USERS, N_ITEMS, N_FACTORS, N_DRAWN = 40, 12, 3, 5
 def untrained(settings, seed=0) -> MatrixFactorization:
     """A model whose decoder is a random one of some size; nothing in fold-in asks how it was come by."""
     model = MatrixFactorization(settings.model, N_USERS, N_ITEMS)
-    initialise(model, seed)
+    model.initialise(seed)
     with torch.no_grad():
         model.decoder_weight.mul_(3)
         model.encoder_bias.add_(0.2)

@@ -15,10 +15,10 @@ from scipy.sparse import csr_array
 from milrec.data.splits import Audience
 from milrec.errors import SettingsError
 from milrec.lists import scores
-from milrec.lists.scores import ROWS, dial_shift, latents_of, leave_out, lists_for, logits_of, top_items
+from milrec.lists.scores import dial_shift, latents_of, leave_out, lists_for, logits_of, top_items
 from milrec.metrics.tail import log_popularity
-from milrec.models.contract import build_model
-from milrec.models.factors import initialise
+from milrec.models.contract import ROWS
+from milrec.models.known import build_model
 from milrec.training.presets import settings_for
 
 N_USERS, N_ITEMS = 150, 37
@@ -141,7 +141,7 @@ def scored(model, settings, audience, n=10, allowed=None, shift=None) -> tuple[n
 def a_model(settings):
     model = build_model(settings.model, N_USERS, N_ITEMS)
     if settings.loss is not None:
-        initialise(model, 0)
+        model.initialise(0)
     elif settings.model.model == "popularity":
         with torch.no_grad():
             model.decoder_bias.copy_(torch.arange(N_ITEMS) % 5)

@@ -16,8 +16,8 @@ from milrec.data.splits import Audience
 from milrec.errors import FolderError
 from milrec.kernels.sparse import Rows
 from milrec.lists.scores import logits_of
-from milrec.models.contract import build_model
-from milrec.models.factors import initialise, with_own_rows
+from milrec.models.inputs import with_entry
+from milrec.models.known import build_model
 from milrec.models.settings import CollaborativeSettings, VariationalSettings
 from milrec.training.batches import annealing, batches
 from milrec.training.presets import settings_for
@@ -30,7 +30,7 @@ CDAE = {"n_factors": 4, "batch_size": 20}
 def started(data, settings, scale=3.0):
     """A model with random weights that are large enough for its activations to bend."""
     model = build_model(settings.model, data.n_users, data.n_items)
-    initialise(model, 1)
+    model.initialise(1)
     with torch.no_grad():
         for value in model.parameters():
             value.mul_(scale if value.dim() == 2 else 100)
@@ -38,7 +38,7 @@ def started(data, settings, scale=3.0):
 
 
 def batch_of(data, settings, step=1):
-    ((_, batch),) = batches(data, settings, 5, range(step, step + 1))
+    (batch,) = batches(data, model, settings, 5, range(step, step + 1))
     return batch
 
 
@@ -145,7 +145,7 @@ def test_the_weight_of_the_divergence_rises_straight_to_its_cap():
 
 def test_every_batch_brings_the_weight_and_the_noise_of_its_step(small_catalogue):
     settings = settings_for("vae", values={**VAE, "n_factors": 200, "annealing_steps": 10})
-    drawn = [batch for _, batch in batches(small_catalogue, settings, 5, range(12))]
+    drawn = [batch for batch in batches(small_catalogue, model, settings, 5, range(12))]
     assert [batch.annealing for batch in drawn] == pytest.approx([*(0.07 * step for step in range(10)), 0.7, 0.7])
     noise = np.stack([batch.noise for batch in drawn])
     assert noise.shape == (12, 20, 200) and noise.dtype == np.float32
@@ -216,11 +216,11 @@ def test_a_user_sees_the_own_row_whatever_corruption_hides(small_catalogue):
 
 def test_own_rows_stand_at_the_end_of_each_user_also_of_those_who_have_nothing():
     matrix = csr_array(np.array([[0.5, 0, 0.25], [0, 0, 0], [0, 0, 0], [0, 1, 0]], dtype=np.float32))
-    rows = with_own_rows(Rows.of(matrix, np.arange(4)), np.array([3, 6, 5, 4]))
+    rows = with_entry(Rows.of(matrix, np.arange(4)), np.array([3, 6, 5, 4]))
     assert rows.items.tolist() == [0, 2, 3, 6, 5, 1, 4] and rows.items.dtype == np.int32
     assert rows.values.tolist() == [0.5, 0.25, 1, 1, 1, 1, 1] and rows.values.dtype == np.float32
     assert rows.indptr.tolist() == [0, 3, 4, 5, 7]
-    assert with_own_rows(Rows.none(1), np.array([8])).items.tolist() == [8]
+    assert with_entry(Rows.none(1), np.array([8])).items.tolist() == [8]
 
 
 def test_known_users_of_cdae_have_a_vector_and_new_ones_have_none(small_catalogue):
@@ -285,7 +285,7 @@ def test_models_are_built_in_the_right_shape_and_start_at_zero(settings, shapes)
     expected = {**shapes, "decoder_weight": (7, width), "decoder_bias": (7,)}
     assert {name: tuple(value.shape) for name, value in model.named_parameters()} == expected
     assert not any(value.any() for value in model.parameters())
-    initialise(model, 0)
+    model.initialise(0)
     for value in model.parameters():
         limit = 2e-3 if value.dim() == 1 else np.sqrt(6 / sum(value.shape))
         assert value.any() and value.abs().max().item() <= limit

@@ -9,12 +9,11 @@ from scipy.sparse import csr_array
 
 from milrec.kernels.sparse import Rows
 from milrec.models.autoencoders import DenoisingAutoencoder
-from milrec.models.contract import build_model
 from milrec.models.factorization import MatrixFactorization
-from milrec.models.factors import encoder_inputs, initialise
+from milrec.models.inputs import corrupted, unit_rows
+from milrec.models.known import build_model
 from milrec.models.popularity import Popularity
 from milrec.models.settings import AutoencoderSettings, FactorizationSettings, PopularitySettings
-from milrec.training.batches import corrupted
 from milrec.training.presets import settings_for
 from milrec.training.steps import decay_slopes
 
@@ -103,7 +102,7 @@ def test_models_are_built_in_the_right_kind_and_shape_and_start_at_zero():
 def test_weights_start_uniform_within_glorots_limits(kind):
     settings = {"dae": AutoencoderSettings, "mf": FactorizationSettings}[kind](n_factors=30)
     model = build_model(settings, 500, 400)
-    initialise(model, seed=0)
+    model.initialise(0)
     for weight in (model.encoder_weight, model.decoder_weight):
         limit = math.sqrt(6 / (weight.shape[0] + weight.shape[1]))
         assert weight.abs().max().item() <= limit
@@ -114,7 +113,7 @@ def test_weights_start_uniform_within_glorots_limits(kind):
 
 def test_biases_start_from_a_truncated_normal_with_a_spread_of_a_thousandth():
     model = build_model(AutoencoderSettings(n_factors=2000), 5, 8000)
-    initialise(model, seed=0)
+    model.initialise(0)
     for bias in (model.encoder_bias, model.decoder_bias):
         assert bias.abs().max().item() <= 2e-3  # two standard deviations, as TensorFlow truncates
         assert bias.mean().item() == pytest.approx(0, abs=1e-4)
@@ -124,7 +123,7 @@ def test_biases_start_from_a_truncated_normal_with_a_spread_of_a_thousandth():
 def test_the_same_seed_starts_with_the_same_weights_and_another_does_not():
     models = [build_model(AutoencoderSettings(n_factors=3), 5, 7) for _ in range(3)]
     for model, seed in zip(models, (1, 1, 2), strict=True):
-        initialise(model, seed)
+        model.initialise(seed)
     weights = [torch.cat([value.flatten() for value in model.parameters()]) for model in models]
     assert torch.equal(weights[0], weights[1])
     assert not torch.isclose(weights[0], weights[2]).all()
@@ -147,7 +146,7 @@ def test_starting_weights_do_not_touch_the_global_generator():
     ],
 )  # fmt: skip
 def test_the_encoder_sees_rows_of_length_1(weights, row):
-    inputs = encoder_inputs(rows([[3, 0, 4], [0, 0, 0], [0, 9, 0]]), weights)
+    inputs = unit_rows(rows([[3, 0, 4], [0, 0, 0], [0, 9, 0]]), weights)
     assert inputs.values.dtype == np.float32
     assert inputs.dense(3).tolist() == [pytest.approx(row), [0, 0, 0], [0, 1, 0]]
 
@@ -157,20 +156,20 @@ def test_the_encoder_sees_no_nan_whatever_the_counts_are(weights):
     random = np.random.default_rng(0)
     counts = (random.random((50, 20)) < 0.2) * np.exp(random.normal(0, 12, (50, 20)))
     counts[7] = 0
-    inputs = encoder_inputs(rows(counts), weights).dense(20)
+    inputs = unit_rows(rows(counts), weights).dense(20)
     length = np.sqrt((inputs.astype(np.float64) ** 2).sum(axis=1))
     assert length == pytest.approx(counts.any(axis=1).astype(float), abs=1e-6)
 
 
 def test_the_encoder_sees_nothing_of_users_who_have_nothing():
-    inputs = encoder_inputs(Rows.none(3), "binary")
+    inputs = unit_rows(Rows.none(3), "binary")
     assert inputs.n_rows == 3 and len(inputs.items) == len(inputs.values) == 0
 
 
 def test_what_the_encoder_sees_leaves_the_interactions_as_they_are():
     adopted = rows([[3, 0, 4]])
     for weights in ("binary", "counts", "log"):
-        encoder_inputs(adopted, weights)
+        unit_rows(adopted, weights)
     assert adopted.dense(3).tolist() == [[3, 0, 4]]
 
 

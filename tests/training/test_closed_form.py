@@ -22,7 +22,8 @@ from milrec.models.settings import EaseSettings, PopularitySettings, SlimSetting
 from milrec.storage import MANIFEST
 from milrec.training import closed_form
 from milrec.training.closed_form import check_memory
-from milrec.training.presets import fit_settings, settings_for
+from milrec.training.presets import settings_for
+from milrec.training.settings import fit_settings
 
 WITHOUT_LOSS = ("ease", "slim", "wmf", "popularity")
 

@@ -24,8 +24,8 @@ from milrec.data.splits import Audience, HeldOut
 from milrec.errors import FitError, MilrecError, SettingsError
 from milrec.evaluation import validation_measure
 from milrec.kernels.sparse import Rows
-from milrec.models.contract import build_model
-from milrec.models.factors import encoder_inputs, initialise
+from milrec.models.inputs import unit_rows
+from milrec.models.known import build_model
 from milrec.training import checkpoints, loop
 from milrec.training.batches import batches
 from milrec.training.loop import fit
@@ -160,8 +160,8 @@ def test_the_first_loss_is_that_of_the_starting_weights_by_hand(checkerboard, en
     )  # fmt: skip
     _, history = fitted(checkerboard, settings, seed=3)
     model = build_model(settings.model, 60, 20)
-    initialise(model, 3)
-    inputs = encoder_inputs(Rows.of(checkerboard.adopted, np.arange(60)), "binary").dense(20)
+    model.initialise(3)
+    inputs = unit_rows(Rows.of(checkerboard.adopted, np.arange(60)), "binary").dense(20)
     with torch.no_grad():
         q = torch.sigmoid(model.decode(model.encode(torch.from_numpy(inputs)))).double().numpy()
     adopted = checkerboard.adopted.toarray() > 0
@@ -177,7 +177,7 @@ def test_the_first_step_is_adams_on_the_loss_with_weight_decay(checkerboard, for
     settings = quick("mf", "square", **values, **decay)
     model, _ = fitted(checkerboard, settings, seed=3)
     start = build_model(settings.model, 60, 20)
-    initialise(start, 3)
+    start.initialise(3)
     adopted = torch.from_numpy((checkerboard.adopted.toarray() > 0).astype(np.float32))
     q = start.decode(start.encode(torch.arange(60)))
     loss = torch.where(adopted > 0, (1 - q) ** 2, q**2).sum(dim=1).mean()  # all missing items are drawn
@@ -269,7 +269,7 @@ def test_a_fit_does_not_go_on_beyond_its_length():
 
 def test_the_schedule_sets_the_size_of_the_step(checkerboard):
     start = build_model(quick().model, 60, 20)
-    initialise(start, 0)
+    start.initialise(0)
     for schedule, rate in (("constant", 1e-2), ("one_cycle", 4e-4), ("inverse_sqrt", 1e-2 / 200)):
         model, _ = fitted(checkerboard, quick(iterations=1, schedule=schedule))
         moved = (model.decoder_bias - start.decoder_bias).abs()

@@ -10,8 +10,8 @@ from milrec.models.settings import (
     FactorizationSettings,
     VariationalSettings,
 )
-from milrec.training.presets import PAPER_MODELS, SECTIONS, fit_settings, settings_for
-from milrec.training.settings import TargetSettings, TrainingSettings
+from milrec.training.presets import PAPER_MODELS, settings_for
+from milrec.training.settings import SECTIONS, TargetSettings, TrainingSettings, fit_settings
 
 PAPER_TABLE = {  # name: model, encoder, decoder, loss, range of λ, factor
     "mf-square": ("mf", "linear", "linear", "square", (5, 10), 100),
