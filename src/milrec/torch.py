@@ -93,7 +93,7 @@ def n_missing_drawn(n_adopted: Tensor, target_factor: float) -> int:
 
     `n_adopted` holds the number of adopted items of every user of the training data (section 3.3 of the paper).
     """
-    return max(1, round(target_factor * statistics.median(n_adopted.tolist())))
+    return max(1, round(target_factor * float(statistics.median(n_adopted.tolist()))))
 
 
 def sample_missing(known: Tensor, n_drawn: int, generator: torch.Generator | None = None) -> Tensor:
