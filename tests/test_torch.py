@@ -283,6 +283,17 @@ def test_no_slope_exceeds_the_documented_bound(exponent):
         assert slopes.abs().max() < 0.39 * height
 
 
+def test_a_gradient_in_half_precision_is_infinite_only_where_it_really_is_too_large():
+    logits, known = torch.linspace(-9, 9, 721, dtype=torch.float16), torch.zeros(721)
+    steepest = MissingInformationLoss(missing_weight=160_000 * 4, missing_exponent=1, reduction="sum")
+    assert value_and_gradient(steepest, logits, known)[1].isfinite().all()
+    beyond = MissingInformationLoss(missing_weight=1e6, missing_exponent=1, reduction="sum")
+    _, slopes = value_and_gradient(beyond, logits, known)
+    _, exact = value_and_gradient(beyond, logits.double(), known)
+    assert slopes.isinf().any() and not slopes.isnan().any()
+    assert (exact[slopes.isinf()].abs() > HALF_MAX).all()
+
+
 def test_it_is_a_module_without_state_that_shows_its_settings():
     loss = MissingInformationLoss(missing_weight=5e5, missing_exponent=8, reduction="batchmean")
     assert not loss.state_dict() and not list(loss.parameters())

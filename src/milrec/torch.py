@@ -30,9 +30,9 @@ class MissingInformationLoss(nn.Module):
     their target sets).
 
     For half and bfloat16 logits it computes in float32, and returns float32, with or without autocast; the gradient has
-    the type of the logits. Both are finite for all finite logits. The gradient of an element is at most 0.39 times the
-    larger of 1 and A·(½)^(2γ), which is 0.95 by default, so with the defaults it overflows half precision only under
-    weights or a loss scale beyond 150,000.
+    the type of the logits. Both are finite for all finite logits, unless the true number is too large for the type: an
+    element's gradient is at most 0.39 times the larger of 1 and A·(½)^(2γ), the height of the walls, times weight and
+    loss scale. The height is 0.95 by default; half precision, which ends at 65,504, needs it below 160,000.
 
     This is the module for your own training loop. `milrec.MissingInformationLoss` is the settings value of the same
     formula, for `milrec.fit`.
