@@ -81,4 +81,6 @@ def __getattr__(name: str) -> Any:
     """Names are fetched when they are used, so that `import milrec` does not wait for torch."""
     if name in _HOME:
         return getattr(import_module(f"milrec.{_HOME[name]}"), name)
+    if name == "torch":  # not in __all__: after `from milrec import *`, `torch` is still PyTorch
+        return import_module("milrec.torch")
     raise AttributeError(f"module 'milrec' has no attribute '{name}'")
