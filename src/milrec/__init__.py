@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from milrec.lists.query import Query
     from milrec.lists.rules import Rule
     from milrec.losses import MissingInformationLoss
+    from milrec.models.checks import check_encoder
     from milrec.recommender import Recommender, fit, refit
     from milrec.training.presets import settings_for
 
@@ -31,6 +32,7 @@ __all__ = [
     "Rule",
     "Simulation",
     "Split",
+    "check_encoder",
     "fit",
     "load",
     "read",
@@ -52,6 +54,7 @@ _HOME = {
     "Rule": "lists.rules",
     "Simulation": "data.simulation",
     "Split": "data.splits",
+    "check_encoder": "models.checks",
     "fit": "recommender",
     "read": "data.read",
     "refit": "recommender",
