@@ -32,6 +32,7 @@ __all__ = [
     "Rule",
     "Simulation",
     "Split",
+    "__version__",
     "check_encoder",
     "fit",
     "load",
@@ -43,6 +44,8 @@ __all__ = [
     "split_interactions",
     "split_users",
 ]
+
+__version__: str
 
 _HOME = {
     "Evaluation": "evaluation",
@@ -82,6 +85,10 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Names are fetched when they are used, so that `import milrec` does not wait for torch."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("milrec")
     if name in _HOME:
         return getattr(import_module(f"milrec.{_HOME[name]}"), name)
     if name == "torch":  # not in __all__: after `from milrec import *`, `torch` is still PyTorch
