@@ -154,7 +154,9 @@ def test_every_batch_brings_the_number_and_the_noise_of_its_step(small_catalogue
     model = build_model(settings.model, small_catalogue.n_users, small_catalogue.n_items)
     drawn = list(batches(small_catalogue, model, settings, 5, range(12)))
     assert [batch.iteration for batch in drawn] == list(range(12))
-    assert [model.annealing(batch.iteration) for batch in drawn] == pytest.approx([*(0.07 * step for step in range(10)), 0.7, 0.7])
+    assert [model.annealing(batch.iteration) for batch in drawn] == pytest.approx(
+        [*(0.07 * step for step in range(10)), 0.7, 0.7]
+    )
     noise = np.stack([batch.noise for batch in drawn])
     assert noise.shape == (12, 20, 200) and noise.dtype == np.float32
     assert noise.mean() == pytest.approx(0, abs=0.02) and noise.std() == pytest.approx(1, abs=0.02)
