@@ -21,7 +21,7 @@ S = TypeVar("S", bound="Settings")
 class Settings(BaseModel):
     """A frozen value with checked fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
 def build(settings: type[S], values: Mapping[str, Any], where: str = "") -> S:

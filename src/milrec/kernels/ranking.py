@@ -35,15 +35,6 @@ def hide(scores, indptr, items):
             scores[user, items[c]] = -np.inf
 
 
-@compiled
-def hide_columns(scores, allowed):
-    """Set what nobody may be shown to -inf."""
-    for user in range(scores.shape[0]):
-        row = scores[user]
-        for j in range(row.size):
-            row[j] = row[j] if allowed[j] else f4(-np.inf)
-
-
 @inlined
 def order_key(score, item):
     """A number that is larger for a better score and, among equals, for an earlier item."""
