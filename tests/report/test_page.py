@@ -12,9 +12,9 @@ import made_up
 from milrec.errors import FolderError
 from milrec.experiments.recipe import read_recipe
 from milrec.experiments.run import run
-from milrec.report import svg
+from milrec.report import figures, svg
 from milrec.report.page import render
-from milrec.report.paper import MIL_PAIRS, figures
+from milrec.report.paper import MIL_PAIRS
 from milrec.report.summary import entries_of
 
 RECIPE = """
