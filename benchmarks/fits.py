@@ -18,7 +18,7 @@ from benchmarks.shapes import N_FACTORS, binary, growing_data, large_split
 from milrec.data.interactions import Interactions
 from milrec.data.splits import HeldOut, Split
 from milrec.evaluation import validation_measure
-from milrec.kernels.threads import workers
+from milrec.kernels.threads import thread_pool
 from milrec.metrics import ranking
 from milrec.models.contract import build_model
 from milrec.models.factors import initialise
@@ -228,7 +228,7 @@ def _step(train: Interactions, settings: FitSettings, stack: ExitStack, engine: 
     optimiser = Adam(dict(model.named_parameters()))
     if engine == "readable":
         return readable_step(model, settings, optimiser)
-    return fast_step(model, settings, optimiser, stack.enter_context(workers()))
+    return fast_step(model, settings, optimiser, stack.enter_context(thread_pool()))
 
 
 def _steps(step: Step, train: Interactions, settings: FitSettings, n_steps: int) -> None:

@@ -4,6 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from torch import nn
+
     from milrec.data.interactions import Interactions
     from milrec.data.read import read
     from milrec.data.simulation import Simulation, simulate
@@ -58,11 +63,14 @@ _HOME = {
 }
 
 
-def load(path: str) -> "Recommender":
-    """Open a model folder; it is checked whole before anything in it is used."""
+def load(path: "str | Path", models: "Sequence[type[nn.Module]]" = ()) -> "Recommender":
+    """Open a model folder; it is checked whole before anything in it is used.
+
+    A folder that holds somebody's own encoder is opened only with its class in `models`, or installed.
+    """
     from milrec.recommender import Recommender
 
-    return Recommender.load(path)
+    return Recommender.load(path, models)
 
 
 def __dir__() -> list[str]:

@@ -19,14 +19,11 @@ from milrec.data.interactions import Interactions, Truth
 from milrec.data.splits import Audience, HeldOut
 from milrec.errors import DataError
 from milrec.kernels.ranking import counts_below, found_in_lists, ordered_shares
-from milrec.lists.scores import ROWS, Lists, dial_shift, leave_out, lists_for
+from milrec.lists.scores import Lists, Scorer, dial_shift, leave_out, lists_for
 from milrec.metrics import ranking, tail
 from milrec.metrics.names import LIST_LENGTH
-from milrec.models.contract import Model
-from milrec.models.factorization import WeightedFactorization
-from milrec.models.factors import Factors
-from milrec.training.presets import FitSettings
-from milrec.training.targets import n_missing_drawn
+from milrec.models.contract import ROWS, Model
+from milrec.training.settings import FitSettings
 
 CUTOFFS = {"recall": (1, 5, 10, 20, 50, 100), "ndcg": (10, 20, 100), "novelty_ndcg": (20, 100)}
 SHORT_LIST = 20
@@ -82,7 +79,7 @@ def evaluate(
     audience = held_out.audience.part(users)
     targets, rejected_targets = held_out.targets[users], held_out.rejected_targets[users]
     popularity = train.popularity()
-    tally = _Tally(popularity, _decoder(model, settings))
+    tally = _Tally(popularity, settings.preference)
     truth = train.truth if audience.rows is not None else None
     order = np.full(len(users), np.nan)
 
@@ -91,8 +88,8 @@ def evaluate(
         own, lower = (pairs.indptr[block.start : block.stop + 1] for pairs in (targets, rejected_targets))
         ordered_shares(logits, own, targets.indices, lower, rejected_targets.indices, order[block])
 
-    n_drawn, shift = _n_drawn(settings, train), dial_shift(dial, tail.log_popularity(popularity))
-    for lists in lists_for(model, settings, audience, n_drawn, LIST_LENGTH, look=look, shift=shift):
+    shift = dial_shift(dial, tail.log_popularity(popularity))
+    for lists in lists_for(Scorer(model, settings, train), audience, LIST_LENGTH, look, shift):
         tally.add_lists(lists.items, _hits(lists, targets))
         tally.add_rejected(lists, rejected_targets)
         if truth is not None:
@@ -110,15 +107,15 @@ def validation_measure(
     measure, length = name.split("@")
     cutoff = int(length)
     users = np.flatnonzero(np.diff(held_out.targets.indptr))
-    most = settings.training.validation_users if settings.training else len(users)
-    if len(users) > most:
+    most = settings.validation_users
+    if most is not None and len(users) > most:
         users = np.sort(np.random.default_rng(0).choice(users, most, replace=False))
     audience, targets = held_out.audience.part(users), held_out.targets[users]
-    novelty, n_drawn = ranking.novelties(train.popularity()), _n_drawn(settings, train)
+    novelty = ranking.novelties(train.popularity())
 
     def measured(model: Model) -> float:
         values = []
-        for lists in lists_for(model, settings, audience, n_drawn, cutoff):
+        for lists in lists_for(Scorer(model, settings, train), audience, cutoff):
             values.append(_ranking(measure, _hits(lists, targets), novelty, cutoff))
         return float(np.nanmean(np.concatenate(values)))
 
@@ -231,21 +228,6 @@ def _ranking(
     if measure == "ndcg":
         return ranking.ndcg(hits, cutoff)
     return ranking.novelty_ndcg(hits, novelty, cutoff)
-
-
-def _n_drawn(settings: FitSettings, train: Interactions) -> int:
-    return n_missing_drawn(train.adopted, settings.target_set.target_factor if settings.target_set else 1.0)
-
-
-def _decoder(model: Model, settings: FitSettings) -> str | None:
-    """What makes logits preferences (section 4.2); None for a model whose logits cannot be made any."""
-    if isinstance(model, WeightedFactorization):
-        return "linear"
-    if not isinstance(model, Factors):
-        return None  # counts of adopters, sums of weights
-    if settings.loss is None or settings.loss.loss == "multinomial":
-        return None  # probabilities over a catalogue
-    return model.settings.decoder
 
 
 def _hits(lists: Lists, targets: csr_array) -> ranking.Hits:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from scipy.sparse import csr_array
+from torch import nn
 
 from milrec.data.interactions import Interactions, renumbered
 from milrec.data.splits import Part, Split
@@ -22,17 +22,12 @@ from milrec.lists.answer import answer_of, lists_asked
 from milrec.lists.catalogue import Catalogue, several
 from milrec.lists.export import item_columns, list_batch, list_schema
 from milrec.lists.query import Answer, Asked, Query, Rules, Wanted, ask, known_user, list_length, wanted
-from milrec.lists.scores import top_items
-from milrec.models.contract import build_model
-from milrec.models.factors import Factors
-from milrec.models.item_to_item import ItemToItem
-from milrec.models.popularity import Popularity
+from milrec.lists.scores import Scorer, top_items
+from milrec.models.contract import Likeness
 from milrec.training.artifact import Fitted
-from milrec.training.closed_form import check_memory, fit_baseline
-from milrec.training.loop import Report
-from milrec.training.loop import fit as fit_factors
-from milrec.training.presets import FitSettings, settings_for
-from milrec.training.targets import n_missing_drawn
+from milrec.training.presets import settings_for
+from milrec.training.progress import Report, Watch
+from milrec.training.settings import FitSettings
 
 _USERS_AT_ONCE = 2048
 Told = Callable[[Any, str], None]  # a user (None: a new one), and what could not be met in the list
@@ -40,7 +35,7 @@ Told = Callable[[Any, str], None]  # a user (None: a new one), and what could no
 
 def fit(
     split: Split,
-    model: str | FitSettings | None = None,
+    model: str | type[nn.Module] | FitSettings | None = None,
     loss: str | None = None,
     seed: int = 0,
     checkpoint: str | Path | None = None,
@@ -53,21 +48,18 @@ def fit(
     """
     if not isinstance(split, Split):
         raise DataError("a fit needs a split: milrec.split_interactions(data, seed=0)")
-    settings = model.with_values(values) if isinstance(model, FitSettings) else settings_for(model, loss, values)
+    if model is None or isinstance(model, str | type):
+        settings = settings_for(model, loss, values)
+    else:
+        settings = model.with_values(values)
     train = split.train
     settings = settings.for_data(train.n_users, train.n_items)
-    check_memory(settings.model, train.n_users, train.n_items)
-    fitted = build_model(settings.model, train.n_users, train.n_items)
+    fitted = settings.new_model(train.n_users, train.n_items, seed)
     started = time.monotonic()
-    history = None
-    if not isinstance(fitted, Factors):
-        fit_baseline(fitted, train, seed, report)
-    else:
-        assert settings.training is not None
-        validate = None
-        if split.validation.targets.nnz:
-            validate = validation_measure(settings.training.measure, settings, train, split.validation)
-        history = fit_factors(fitted, train, settings, seed, validate, _path(checkpoint), report)
+    validate = None
+    if settings.measure is not None and split.validation.targets.nnz:
+        validate = validation_measure(settings.measure, settings, train, split.validation)
+    history = settings.fit(fitted, train, seed, Watch(validate, _path(checkpoint), report))
     facts = {
         "train_fingerprint": train.fingerprint(),
         "protocol": split.protocol,
@@ -91,7 +83,7 @@ def refit(
         raise DataError("the model was fitted on another split; refit it on its own")
     settings, history = fitted.settings, fitted.history
     if history is not None:
-        settings = settings.with_values({"until": history.kept_iteration or history.iterations[-1]})
+        settings = settings.ending_at(history.last_step)
     again = fit(split.joined(), settings, seed=fitted.seed, checkpoint=checkpoint, report=report).fitted
     return Recommender(replace(again, facts={**again.facts, "refitted": True}))
 
@@ -103,20 +95,19 @@ class Recommender:
         self.fitted = fitted
         train = fitted.train
         self.catalogue = Catalogue(train)
-        factor = fitted.settings.target_set.target_factor if fitted.settings.target_set else 1.0
-        self._n_drawn = n_missing_drawn(train.adopted, factor)
+        self._scorer = Scorer(fitted.model, fitted.settings, train)
 
     @classmethod
-    def load(cls, path: str | Path) -> Recommender:
-        return cls(Fitted.load(path))
+    def load(cls, path: str | Path, models: Sequence[type[nn.Module]] = ()) -> Recommender:
+        """Open a model folder, checked; `models` are other people's encoders that it may hold."""
+        return cls(Fitted.load(path, models))
 
     def save(self, path: str | Path, replace: bool = False) -> None:
         self.fitted.save(path, replace)
 
     def __repr__(self) -> str:
-        settings, train = self.fitted.settings, self.fitted.train
-        loss = f" with {settings.loss.loss}" if settings.loss else ""
-        return f"<Recommender: {settings.model.model}{loss}, {train.n_users:,} users, {train.n_items:,} items>"
+        train = self.fitted.train
+        return f"<Recommender: {self.fitted.settings}, {train.n_users:,} users, {train.n_items:,} items>"
 
     def leaving_out(self, data: Interactions) -> Recommender:
         """The same, with everything that users adopted or rejected in `data` never listed: for lists that go live.
@@ -216,7 +207,7 @@ class Recommender:
 
     def answer(self, asked: Sequence[Asked]) -> list[Answer]:
         """The lists that were asked for; all are scored together, and none depends on the others."""
-        lists = lists_asked(self.fitted, self.catalogue, self._n_drawn, asked)
+        lists = lists_asked(self._scorer, self.catalogue, asked)
         return [answer_of(self.catalogue, one, listed) for one, listed in zip(asked, lists, strict=True)]
 
     def find_items(self, text: str, n: int = 20) -> pa.Table:
@@ -245,27 +236,20 @@ class Recommender:
 
         For EASE and SLIM, those to which the item gives the largest weights above 0, with a column `weight`.
         """
-        model = self.fitted.model
-        if isinstance(model, Popularity):
-            raise SettingsError("a popularity model has no item factors to compare")
+        if self._likeness is None:
+            raise SettingsError(f"a {self.fitted.settings.model.model} model has no item factors to compare")
         number = int(self.catalogue.item_numbers([item])[0])
-        if isinstance(model, ItemToItem):
-            name, likeness = "weight", model.item_weight[number].numpy().copy()  # (n_items,)
-            likeness[likeness <= 0] = -np.inf
-        else:
-            name, likeness = "cosine", (self._directions @ self._directions[number]).numpy()  # (n_items,)
+        likeness = self._likeness.of(number)
         likeness[number] = -np.inf
         items = top_items(likeness[None, :], list_length(n))[0]
         items = items[items >= 0]
         columns = {"rank": pa.array(np.arange(1, len(items) + 1, dtype=np.int32))}
         columns |= item_columns(self.fitted.train, self.catalogue, items)
-        return pa.table({**columns, name: pa.array(likeness[items])})
+        return pa.table({**columns, self._likeness.measure: pa.array(likeness[items])})
 
     @cached_property
-    def _directions(self) -> torch.Tensor:
-        """The factors of the items, each of length 1."""
-        assert not isinstance(self.fitted.model, Popularity | ItemToItem)
-        return torch.nn.functional.normalize(self.fitted.model.decoder_weight.detach(), dim=1)
+    def _likeness(self) -> Likeness | None:
+        return self.fitted.model.likeness()
 
     def outside_catalogue(self, ids: Iterable[Any]) -> int:
         """How many of these item ids the model does not know."""
@@ -279,7 +263,7 @@ class Recommender:
             yield self._batch(asked, schema, told)
 
     def _batch(self, asked: Sequence[Asked], schema: pa.Schema, told: Told | None) -> pa.RecordBatch:
-        lists = lists_asked(self.fitted, self.catalogue, self._n_drawn, asked)
+        lists = lists_asked(self._scorer, self.catalogue, asked)
         for one, listed in zip(asked, lists, strict=True):
             if told is not None and listed.unmet:
                 user = None if one.row is None else self.fitted.train.users["id"][one.row].as_py()

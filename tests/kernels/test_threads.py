@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from milrec.kernels.threads import Workers, available, over_users, workers
+from milrec.kernels.threads import Pool, available, over_users, thread_pool
 
 LONG = 10  # seconds after which a test that waits has failed
 
@@ -21,9 +21,9 @@ def cores() -> int:
 @pytest.mark.parametrize("n_tasks", [0, 1, 2, 50])
 def test_every_task_runs_once_and_is_told_a_worker_that_exists(number, n_tasks):
     runs: list[tuple[int, int]] = []
-    with workers(number) as crew:
-        assert crew.number == number
-        crew.run([lambda worker, task=task: runs.append((task, worker)) for task in range(n_tasks)])
+    with thread_pool(number) as pool:
+        assert pool.number == number
+        pool.run([lambda worker, task=task: runs.append((task, worker)) for task in range(n_tasks)])
     assert sorted(task for task, _ in runs) == list(range(n_tasks))
     assert all(0 <= worker < number for _, worker in runs)
 
@@ -36,8 +36,8 @@ def test_workers_work_at_the_same_time_and_each_has_a_number_of_its_own():
         together.wait(LONG)
         seen.append((worker, threading.get_ident()))
 
-    with workers(3) as crew:
-        crew.run([task] * 3)
+    with thread_pool(3) as pool:
+        pool.run([task] * 3)
     assert sorted(worker for worker, _ in seen) == [0, 1, 2]
     assert len({thread for _, thread in seen}) == 3
     assert dict(seen)[0] == threading.get_ident()  # who asks is worker 0
@@ -50,11 +50,11 @@ def test_an_error_in_a_task_reaches_the_caller_and_the_pool_still_works(number):
     def failing(worker):
         raise ValueError("no")
 
-    with workers(number) as crew:
+    with thread_pool(number) as pool:
         for _ in range(3):
             with pytest.raises(ValueError, match="no"):
-                crew.run([failing] * 4)
-        crew.run([lambda worker, task=task: done.append(task) for task in range(9)])
+                pool.run([failing] * 4)
+        pool.run([lambda worker, task=task: done.append(task) for task in range(9)])
     assert sorted(done) == list(range(9))
 
 
@@ -69,11 +69,11 @@ def test_an_error_reaches_the_caller_from_whichever_thread_it_is_raised_in(who):
             raise ValueError(f"raised by worker {worker}")
         done.append(worker)
 
-    with workers(2) as crew:
+    with thread_pool(2) as pool:
         with pytest.raises(ValueError, match=f"raised by worker {0 if who == 'caller' else 1}"):
-            crew.run([task] * 2)
+            pool.run([task] * 2)
         assert done == [1 if who == "caller" else 0]
-        crew.run([lambda worker: done.append(7)] * 2)
+        pool.run([lambda worker: done.append(7)] * 2)
     assert done[1:] == [7, 7]
 
 
@@ -89,9 +89,9 @@ def test_no_task_is_still_running_when_an_error_reaches_the_caller(failing):
         time.sleep(0.1 * worker)
         done.append(worker)
 
-    with workers(3) as crew:
+    with thread_pool(3) as pool:
         with pytest.raises(ValueError, match="no"):
-            crew.run([task] * 3)
+            pool.run([task] * 3)
         assert sorted(done) == sorted({0, 1, 2} - {failing})
 
 
@@ -107,9 +107,9 @@ def test_torch_has_one_thread_meanwhile_and_as_many_as_before_afterwards(end):
             raise errors[end]
 
     def whole():
-        with workers(2) as crew:
+        with thread_pool(2) as pool:
             assert torch.get_num_threads() == 1
-            crew.run([task] * 2)
+            pool.run([task] * 2)
 
     torch.set_num_threads(2)
     try:
@@ -125,8 +125,8 @@ def test_torch_has_one_thread_meanwhile_and_as_many_as_before_afterwards(end):
 
 
 def test_no_thread_is_left_behind():
-    with workers(3) as crew:
-        crew.run([lambda worker: None] * 9)
+    with thread_pool(3) as pool:
+        pool.run([lambda worker: None] * 9)
         assert [thread for thread in threading.enumerate() if thread.name.startswith("milrec")]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("milrec")]
 
@@ -134,15 +134,15 @@ def test_no_thread_is_left_behind():
 def test_one_worker_needs_no_pool():
     before = threading.active_count()
     seen: set[int] = set()
-    Workers(1).run([lambda worker: seen.add(threading.get_ident())] * 5)
+    Pool(1).run([lambda worker: seen.add(threading.get_ident())] * 5)
     assert seen == {threading.get_ident()} and threading.active_count() == before
 
 
 def test_workers_may_be_asked_for_while_there_are_others():
     before = torch.get_num_threads()
     done: list[str] = []
-    with workers(2) as outer:
-        with workers(3) as inner:
+    with thread_pool(2) as outer:
+        with thread_pool(3) as inner:
             inner.run([lambda worker: done.append("inner")] * 4)
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 1
@@ -160,12 +160,12 @@ def test_a_number_of_threads_that_says_nothing_or_too_much_leaves_all_cores(monk
 def test_the_environment_may_ask_for_fewer_threads(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert available() == 1
-    with workers() as crew:
-        assert crew.number == 1
+    with thread_pool() as pool:
+        assert pool.number == 1
     monkeypatch.delenv("OMP_NUM_THREADS")
     assert available() == cores()
-    with workers() as crew:
-        assert crew.number == cores()
+    with thread_pool() as pool:
+        assert pool.number == cores()
 
 
 @pytest.mark.parametrize("n_users", [0, 1, 24, 25, 26, 260])
@@ -176,6 +176,6 @@ def test_tasks_over_users_take_every_user_once(n_users):
         assert 0 <= low < high <= n_users
         out[low:high] += 1
 
-    with workers(2) as crew:
-        crew.run(over_users(kernel, n_users, seen))
+    with thread_pool(2) as pool:
+        pool.run(over_users(kernel, n_users, seen))
     assert (seen == 1).all()

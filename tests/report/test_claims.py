@@ -100,7 +100,7 @@ def test_equation_4_sums_over_the_target_set_with_a_confidence_of_1_and_averages
     missing = dense_targets(targets, N_ITEMS, pairs=False).missing.numpy()
     inputs = adopted / np.sqrt(adopted.sum(axis=1, keepdims=True))
     everything = np.arange(N_ITEMS, dtype=np.int32)
-    turned = rows(inputs).turned(everything, np.zeros(N_ITEMS, dtype=np.int64))
+    turned = rows(inputs).transposed(everything, np.zeros(N_ITEMS, dtype=np.int64))
     batch = Batch(rows(inputs), turned, targets)
     w, b, w_out, b_out = (
         value.detach().double().numpy()

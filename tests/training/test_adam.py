@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from milrec.kernels.sparse import Turned
-from milrec.kernels.threads import workers
+from milrec.kernels.sparse import Transposed
+from milrec.kernels.threads import thread_pool
 from milrec.training.adam import BETA1, BETA2, EPSILON, Adam, RowGradient
 
 N_ROWS, N_COLUMNS, N_BATCH = 12, 5, 6
@@ -56,13 +56,13 @@ def parted(gradient, rows, n_dense) -> RowGradient:
     users = np.stack([np.zeros(len(rows)), N_BATCH + np.arange(len(rows))], axis=1).astype(np.int32).ravel()
     coefficients = np.tile(np.array([7, 1], dtype=np.float32), len(rows))
     indptr = 2 * np.arange(len(rows) + 1)
-    return RowGradient(Turned(rows.astype(np.int32), indptr, users, coefficients), left, dense.astype(np.float32))
+    return RowGradient(Transposed(rows.astype(np.int32), indptr, users, coefficients), left, dense.astype(np.float32))
 
 
 def compiled(adam: Adam, gradient, rows=None, n_dense=4, decay=DECAY, number=1):
     rows = np.random.default_rng(3).permutation(len(gradient)) if rows is None else rows
-    with workers(number) as crew:
-        crew.run(adam.row_tasks("w", parted(gradient, rows, n_dense), RATE, decay))
+    with thread_pool(number) as pool:
+        pool.run(adam.row_tasks("w", parted(gradient, rows, n_dense), RATE, decay))
 
 
 @SHAPES
@@ -158,8 +158,8 @@ def test_many_rows_in_several_tasks_are_the_same_for_any_number_of_workers():
             adam.step += 1
             tasks = adam.row_tasks("w", part, RATE, DECAY)
             assert len(tasks) > 1
-            with workers(number) as crew:
-                crew.run(tasks)
+            with thread_pool(number) as pool:
+                pool.run(tasks)
         assert (adam.last["w"] == 2).all()
         results.append(adam.parameters["w"].numpy().tobytes())
     assert results[0] == results[1] == results[2]

@@ -271,7 +271,7 @@ def test_factors_that_are_no_numbers_are_an_error():
 
 @pytest.mark.parametrize("model", WITHOUT_LOSS)
 def test_a_fit_gives_the_same_bytes_at_any_number_of_workers(monkeypatch, model):
-    """Workers are milrec's and implicit's threads; those of BLAS, which EASE uses as well, are as they are."""
+    """Pool are milrec's and implicit's threads; those of BLAS, which EASE uses as well, are as they are."""
     split = split_of(random_pairs(300, 140, 0.1))
     found = []
     for number in (1, 2, 2, 3):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from milrec.kernels.sparse import Rows
-from milrec.kernels.threads import Workers, workers
+from milrec.kernels.threads import Pool, thread_pool
 from milrec.losses import (
     MissingInformationLoss,
     MultinomialLoss,
@@ -123,8 +123,8 @@ def by_fusion(fused: FusedLoss, targets, latent) -> Result:
 
 
 def fused_once(model, loss, targets, latent, number=1) -> Result:
-    with workers(number) as crew:
-        return by_fusion(FusedLoss(model, loss, crew), targets, latent)
+    with thread_pool(number) as pool:
+        return by_fusion(FusedLoss(model, loss, pool), targets, latent)
 
 
 def difference(one: Result, other: Result) -> float:
@@ -184,7 +184,7 @@ def test_any_number_of_workers_gives_the_same_bytes(name, target_set):
         assert fused_once(model, loss, targets, latent, number).bytes() == alone.bytes()
 
 
-class Backwards(Workers):
+class Backwards(Pool):
     """A worker who does the last task first."""
 
     def run(self, tasks):
@@ -197,7 +197,7 @@ def test_the_order_in_which_tasks_are_done_does_not_change_a_byte(name, target_s
     loss, decoder = LOSSES[name]
     model, latent = model_of(decoder), latents(60)
     targets = targets_of(target_set, n_drawn=120, n_users=60)
-    forwards = by_fusion(FusedLoss(model, loss, Workers(1)), targets, latent)
+    forwards = by_fusion(FusedLoss(model, loss, Pool(1)), targets, latent)
     backwards = by_fusion(FusedLoss(model, loss, Backwards(1)), targets, latent)
     assert backwards.bytes() == forwards.bytes()
 
@@ -206,12 +206,12 @@ def test_the_order_in_which_tasks_are_done_does_not_change_a_byte(name, target_s
 def test_memory_that_was_used_before_changes_nothing(name, target_set):
     loss, decoder = LOSSES[name]
     model = model_of(decoder)
-    with workers(2) as crew:
-        used = FusedLoss(model, loss, crew)
+    with thread_pool(2) as pool:
+        used = FusedLoss(model, loss, pool)
         for place, n_users in enumerate((7, 30, 2, 7)):
             latent = latents(n_users, seed=place)
             targets = targets_of(target_set, (20, 250, 3)[place % 3], n_users=n_users, seed=place)
-            fresh = by_fusion(FusedLoss(model, loss, crew), targets, latent)
+            fresh = by_fusion(FusedLoss(model, loss, pool), targets, latent)
             assert by_fusion(used, targets, latent).bytes() == fresh.bytes()
 
 
@@ -238,8 +238,8 @@ def test_any_encoder_gets_its_gradient_by_autograd(name, target_set):
     logits = model.decode(encoder(inputs))
     value = loss(logits, model.preference(logits), dense_targets(targets, N_ITEMS, loss.needs_pairs)).mean()
     expected = torch.autograd.grad(3 * value, list(encoder.parameters()))
-    with workers(2) as crew:
-        fused = FusedLoss(model, loss, crew)
+    with thread_pool(2) as pool:
+        fused = FusedLoss(model, loss, pool)
         found = torch.autograd.grad(3 * fused(encoder(inputs), targets), list(encoder.parameters()))
     for own, other in zip(found, expected, strict=True):
         assert (own - other).abs().max() <= 4 * allowed(name) * other.abs().max()

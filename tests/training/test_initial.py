@@ -6,7 +6,7 @@ import torch
 
 import milrec
 from milrec.kernels.sparse import Rows
-from milrec.kernels.threads import workers
+from milrec.kernels.threads import thread_pool
 from milrec.models.contract import build_model
 from milrec.models.factorization import MatrixFactorization
 from milrec.models.factors import encoder_inputs, initialise
@@ -33,8 +33,8 @@ def logits_of_adopted(model, data):
 def test_directions_are_those_of_a_dense_svd(small_catalogue):
     inputs = encoder_inputs(Rows.of(small_catalogue.adopted, np.arange(small_catalogue.n_users)), "binary")
     root = np.sqrt(small_catalogue.popularity()).astype(np.float32)
-    with workers(1) as crew:
-        vectors, strengths = directions(inputs, root, 3, np.random.default_rng(0), crew)
+    with thread_pool(1) as pool:
+        vectors, strengths = directions(inputs, root, 3, np.random.default_rng(0), pool)
     _, dense_strengths, dense_vectors = np.linalg.svd(inputs.dense(small_catalogue.n_items) / root)
     assert strengths[0] == pytest.approx(dense_strengths[0], rel=1e-3)
     assert abs(vectors[:, 0] @ dense_vectors[0]) == pytest.approx(1, abs=1e-3)

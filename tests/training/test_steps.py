@@ -9,7 +9,7 @@ import torch
 from milrec.data.splits import split_interactions
 from milrec.errors import SettingsError
 from milrec.evaluation import validation_measure
-from milrec.kernels.threads import workers
+from milrec.kernels.threads import thread_pool
 from milrec.models.contract import build_model
 from milrec.models.factors import initialise
 from milrec.training import loop
@@ -59,9 +59,9 @@ def stepped(engine, data, settings, n_steps=N_STEPS, number=1, scale=1.0):
         for value in model.parameters():
             value.mul_(scale)
     optimiser = Adam(dict(model.named_parameters()))
-    with workers(number) as crew:
+    with thread_pool(number) as pool:
         if engine == "fast":
-            step = fast_step(model, settings, optimiser, crew)
+            step = fast_step(model, settings, optimiser, pool)
         else:
             step = readable_step(model, settings, optimiser)
         losses = [step(batch, RATE) for _, batch in batches(data, settings, 3, range(n_steps))]

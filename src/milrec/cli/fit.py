@@ -12,10 +12,10 @@ from milrec.cli.progress import FitDisplay
 from milrec.data.splits import Split
 from milrec.errors import FolderError
 from milrec.storage import open_folder, refuse_if_in_the_way
-from milrec.training.presets import FitSettings
+from milrec.training.settings import FitSettings
 
 if TYPE_CHECKING:
-    from milrec.training.checkpoints import History
+    from milrec.training.progress import History
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class FolderFit:
         say(f"Fitted in {seconds:.1f} s → {self.out}")
 
     def _say_kept(self, history: History | None) -> None:
-        if history is not None and history.kept is not None and self.settings.training is not None:
+        if history is not None and history.kept is not None:
             stopped = ", stopped early" if history.stopped_early else ""
             best = "" if history.kept == history.best else f" (best {history.best:.4f})"
-            measure = f"{self.settings.training.measure} {history.kept:.4f}{best}"
+            measure = f"{self.settings.measure} {history.kept:.4f}{best}"
             say(f"Kept the weights of step {history.kept_iteration}: validation {measure}{stopped}")

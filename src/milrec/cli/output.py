@@ -13,7 +13,8 @@ from rich.table import Table
 
 from milrec.losses import LOSSES
 from milrec.storage import Manifest
-from milrec.training.presets import PAPER_MODELS, FitSettings
+from milrec.training.presets import PAPER_MODELS
+from milrec.training.settings import GradientFit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,10 +150,9 @@ def show_folder(manifest: Manifest) -> None:
         say(f"  finished: {', '.join(done) or 'nothing yet'}")
 
 
-def _model_cells(settings: FitSettings) -> Sequence[str]:
+def _model_cells(settings: GradientFit) -> Sequence[str]:
     model, loss, training, target_set = settings.model, settings.loss, settings.training, settings.target_set
-    assert loss is not None and training is not None
-    kind = {"dae": "autoencoder", "vae": "variational", "mf": "factorization"}[model.model]
+    kind = model.title
     pair = f"{getattr(model, 'encoder', '')}-{getattr(model, 'decoder', '')}"
     factor = "all items" if target_set is None else f"{target_set.target_factor:g}, drawn per user"
     length = f"{training.epochs} epochs" if training.iterations is None else f"{training.iterations:,}"

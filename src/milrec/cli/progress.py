@@ -23,7 +23,7 @@ from milrec.interrupts import Interruptible
 
 if TYPE_CHECKING:
     from milrec.experiments.job import Job
-    from milrec.training.loop import Progress as FitProgress
+    from milrec.training.progress import Progress as FitProgress
 
 
 @contextmanager

@@ -34,9 +34,8 @@ from milrec.kernels.threads import available
 from milrec.recommender import Recommender, fit, refit
 from milrec.settings import Settings, build
 from milrec.storage import new_file, read_json, write_json
-from milrec.training.checkpoints import History
-from milrec.training.loop import Progress
-from milrec.training.presets import fit_settings
+from milrec.training.progress import History, Progress
+from milrec.training.settings import fit_settings
 
 _SECONDS_BETWEEN_LINES = 0.2
 _TOLD = ("iteration", "total", "epoch", "loss", "measure", "best")
@@ -158,8 +157,7 @@ def _refitted(recommender: Recommender, folder: Path, split: Split, watch: _Watc
 def _value(job: Job, split: Split, recommender: Recommender) -> float | None:
     """The validation measure: of a trial the best it saw, of a model that is kept its own; None without validation."""
     fitted = recommender.fitted
-    training = fitted.settings.training
-    if fitted.history is not None and training is not None and training.measure == job.measure:
+    if fitted.history is not None and fitted.settings.measure == job.measure:
         return fitted.history.kept if job.judged else fitted.history.best
     if not split.validation.targets.nnz:
         return None

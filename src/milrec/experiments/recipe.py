@@ -18,7 +18,8 @@ from milrec.errors import FolderError, SettingsError
 from milrec.metrics.names import known_measure
 from milrec.settings import Settings, build, read_toml
 from milrec.storage import read_json
-from milrec.training.presets import FitSettings, settings_for
+from milrec.training.presets import settings_for
+from milrec.training.settings import FitSettings
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
@@ -129,9 +130,9 @@ class ModelEntry(Settings):
     def chosen(self, values: dict[str, Any] | None = None, measure: str | None = None) -> FitSettings:
         """Its settings, with some values (as found by a search) in their places; fits stop by the given measure."""
         settings = settings_for(self.model, self.loss, {**self.settings, **(values or {})})
-        if measure is None or settings.training is None or "measure" in self.settings:
+        if measure is None or "measure" in self.settings:
             return settings
-        return settings.with_values({"measure": measure})
+        return settings.with_measure(measure)
 
     def seeds(self, wanted: list[int]) -> list[int]:
         """All of them, or the first alone where a fit does not depend on the seed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Turned:
+class Transposed:
     """Pairs by item instead of by user: the rows of a weight that they touch, each with its users."""
 
     rows: npt.NDArray[np.int32]  # (n_rows,) items
@@ -42,6 +43,14 @@ class Rows:
         nothing = np.zeros(0)
         return cls(np.zeros(n_rows + 1, dtype=np.int64), nothing.astype(np.int32), nothing.astype(np.float32))
 
+    @classmethod
+    def stacked(cls, items: Sequence[npt.NDArray[np.int32]], values: Sequence[Floats] | None = None) -> Rows:
+        """One row for each array of items; their values are 1 where none are given."""
+        indptr = np.cumsum([0, *(len(row) for row in items)], dtype=np.int64)
+        joined = np.concatenate([np.zeros(0, dtype=np.int32), *items]).astype(np.int32)
+        ones = np.ones(len(joined), dtype=np.float32)
+        return cls(indptr, joined, ones if values is None else np.concatenate([ones[:0], *values]))
+
     @property
     def n_rows(self) -> int:
         return len(self.indptr) - 1
@@ -55,9 +64,20 @@ class Rows:
         """The row of each pair."""
         return np.repeat(np.arange(self.n_rows), self.counts)
 
-    def turned(self, first_rows: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> Turned:
+    def transposed(self, first_rows: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]) -> Transposed:
         """The same by item: `first_rows`, and the others that occur; `counts` is a zeroed array over all items."""
-        return Turned(*transposed(self.users, self.items, self.values, first_rows, counts))
+        return Transposed(*transposed(self.users, self.items, self.values, first_rows, counts))
+
+    def cut(self, start: int, stop: int) -> Rows:
+        """Some of the rows, as far as there are any."""
+        indptr = self.indptr[start : stop + 1]
+        pairs = slice(indptr[0], indptr[-1])
+        return Rows(indptr - indptr[0], self.items[pairs], self.values[pairs])
+
+    def filled(self, n_rows: int) -> Rows:
+        """The same with empty rows up to a number."""
+        more = np.full(n_rows - self.n_rows, self.indptr[-1])
+        return Rows(np.concatenate([self.indptr, more]), self.items, self.values)
 
     def dense(self, n_items: int) -> Floats:
         dense = np.zeros((self.n_rows, n_items), dtype=np.float32)

@@ -23,7 +23,7 @@ _USERS_PER_TASK = 25
 Task = Callable[[int], None]
 
 
-class Workers:
+class Pool:
     """As many threads as there are cores, or as asked for."""
 
     def __init__(self, number: int) -> None:
@@ -50,16 +50,16 @@ class Workers:
 
 
 @contextmanager
-def workers(number: int | None = None) -> Iterator[Workers]:
-    """Workers for a while, with torch on one thread meanwhile."""
+def thread_pool(number: int | None = None) -> Iterator[Pool]:
+    """Pool for a while, with torch on one thread meanwhile."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    crew = Workers(number or available())
+    pool = Pool(number or available())
     try:
-        yield crew
+        yield pool
     finally:
-        if crew._pool is not None:
-            crew._pool.shutdown()
+        if pool._pool is not None:
+            pool._pool.shutdown()
         torch.set_num_threads(before)
 
 

@@ -14,10 +14,7 @@ from milrec.lists.catalogue import TAIL_NAMES, Catalogue
 from milrec.lists.query import Answer, Asked, ListedItem, Reason, Wanted
 from milrec.lists.reasons import parts_of_logits, strongest, why_none
 from milrec.lists.rules import list_under
-from milrec.lists.scores import Scores, dial_shift, leave_out, score_blocks, top_items
-from milrec.models.autoencoders import CollaborativeAutoencoder
-from milrec.models.factorization import MatrixFactorization, WeightedFactorization
-from milrec.training.artifact import Fitted
+from milrec.lists.scores import Scorer, Scores, dial_shift, leave_out, score_blocks, top_items
 
 Ranked = npt.NDArray[np.int64]  # items by number, best first
 
@@ -32,13 +29,13 @@ class Listed:
     unmet: tuple[str, ...]
 
 
-def lists_asked(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Sequence[Asked]) -> list[Listed]:
+def lists_asked(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked]) -> list[Listed]:
     """A list for each; known and new users apart where the model has something of its own for known ones."""
     lists: dict[int, Listed] = {}
-    apart = isinstance(fitted.model, CollaborativeAutoencoder | MatrixFactorization | WeightedFactorization)
+    apart = scorer.model.knows_users
     for known in (True, False):
         places = [place for place, one in enumerate(asked) if (apart and one.row is not None) == known]
-        audience = _audience([asked[place] for place in places], fitted.train.n_items, known)
+        audience = _audience([asked[place] for place in places], scorer.model.n_items, known)
 
         def use(block: slice, scores: Scores, audience: Audience = audience, places: list[int] = places) -> None:
             for place, row in zip(places[block], scores, strict=True):
@@ -47,9 +44,9 @@ def lists_asked(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Seque
                     row += shift
             leave_out(scores, audience, block)
             for place, row in zip(places[block], scores, strict=True):
-                lists[place] = _listed(fitted, catalogue, n_drawn, asked[place], row)
+                lists[place] = _listed(scorer, catalogue, asked[place], row)
 
-        score_blocks(fitted.model, fitted.settings, audience, slice(0, len(places)), n_drawn, use)
+        score_blocks(scorer, audience, slice(0, len(places)), use)
     return [lists[place] for place in range(len(asked))]
 
 
@@ -73,7 +70,7 @@ def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
     return Answer(items, listed.unmet)
 
 
-def _listed(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Asked, row: npt.NDArray[np.float32]) -> Listed:
+def _listed(scorer: Scorer, catalogue: Catalogue, asked: Asked, row: npt.NDArray[np.float32]) -> Listed:
     """The best items of a row of scores, in which all that a user must not be shown is -inf already."""
     wish = asked.wanted
     if wish.allowed is not None:
@@ -86,10 +83,10 @@ def _listed(fitted: Fitted, catalogue: Catalogue, n_drawn: int, asked: Asked, ro
     else:
         items = _best(row, wish.n)
     reasons: list[list[tuple[int, float]]] = [[]] * len(items)
-    if wish.reasons and (why := why_none(fitted, asked)):
+    if wish.reasons and (why := why_none(scorer, asked)):
         unmet = (*unmet, why)
     elif wish.reasons:
-        reasons = strongest(parts_of_logits(fitted, asked, items, n_drawn), wish.reasons)
+        reasons = strongest(parts_of_logits(scorer, asked, items), wish.reasons)
     return Listed(items, row[items], reasons, unmet)
 
 

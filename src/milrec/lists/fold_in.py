@@ -7,43 +7,65 @@ weighted matrix factorization that row has a closed form.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from milrec.data.interactions import Interactions
 from milrec.kernels.sparse import Rows
 from milrec.losses import Targets
-from milrec.models.factorization import MatrixFactorization, WeightedFactorization
-from milrec.models.factors import activated
-from milrec.training.presets import FitSettings
-from milrec.training.targets import dense_targets, draw_targets
+from milrec.models.contract import ACTIVATIONS, ROWS
+from milrec.models.factors import Factors
+from milrec.models.inputs import Users
+from milrec.training.settings import GradientFit
+from milrec.training.targets import dense_targets, draw_targets, n_missing_drawn
 
+FOLDED_ROWS = 8  # users folded in together
 _STEPS = 150
 _LEARNING_RATE = 0.1
 
 
-def fold_in(model: MatrixFactorization, settings: FitSettings, adopted: Rows, rejected: Rows, n_drawn: int) -> Tensor:
-    """Latents of new users, one row for each."""
-    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
-        return _minimised(model, settings, _expected_targets(model, settings, adopted, rejected, n_drawn))
+@dataclass(frozen=True)
+class FoldIn:
+    """Finds the latents of new users, with the loss, target set and weight decay of the fit."""
+
+    model: Factors
+    settings: GradientFit
+    n_drawn: int  # missing items in a target set
+
+    @classmethod
+    def of(cls, model: Any, settings: Any, train: Interactions) -> FoldIn:
+        return cls(model, settings, n_missing_drawn(train.adopted, settings.target_factor))
+
+    def write_logits(self, users: Users, out: Tensor) -> None:
+        """The logits of at most `ROWS` new users into the first rows of `out`."""
+        latents = torch.zeros(ROWS, self.model.width)
+        latents[: users.n_users] = self.latents(users)
+        self.model.write_decoded(latents, out)
+
+    def latents(self, users: Users) -> Tensor:
+        """Latents of new users, one row for each."""
+        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
+            latents = []
+            for start in range(0, users.n_users, FOLDED_ROWS):
+                stop = start + FOLDED_ROWS
+                known = (rows.cut(start, stop).filled(FOLDED_ROWS) for rows in (users.adopted, users.rejected))
+                latents.append(_minimised(self.model, self.settings, self._targets(*known)))
+            return torch.cat(latents)[: users.n_users]
+
+    def _targets(self, adopted: Rows, rejected: Rows) -> Targets:
+        target_set, n_items = self.settings.target_set, self.model.n_items
+        if target_set is not None and target_set.target_set != "all":
+            target_set = target_set.model_copy(update={"target_set": "expectation"})
+        nothing_is_drawn = np.random.default_rng(0)
+        targets = draw_targets(adopted, rejected, n_items, target_set, self.n_drawn, nothing_is_drawn)
+        return dense_targets(targets, n_items, pairs=False).to(self.model.decoder_bias.device)
 
 
-def weighted_fold_in(model: WeightedFactorization, adopted: Rows) -> Tensor:
-    """x = (Y'Y + Y'(C-I)Y + λI)⁻¹ Y'C p (Hu, Koren and Volinsky, equation 4), in double precision."""
-    confidence, n_factors = model.settings.confidence, model.settings.n_factors
-    factors = model.decoder_weight.detach().double()  # (n_items, n_factors)
-    shared = factors.T @ factors + model.settings.regularization * torch.eye(n_factors, dtype=torch.float64)
-    latent = torch.zeros(adopted.n_rows, n_factors)
-    for user in np.flatnonzero(adopted.counts):
-        items = adopted.items[adopted.indptr[user] : adopted.indptr[user + 1]]
-        own = factors[torch.from_numpy(items)]  # (n_adopted, n_factors)
-        matrix = shared + (confidence - 1) * own.T @ own
-        row = torch.linalg.solve(matrix, confidence * own.sum(dim=0))  # (n_factors,)
-        latent[user] = row.float()
-    return latent
-
-
-def _minimised(model: MatrixFactorization, settings: FitSettings, targets: Targets) -> Tensor:
+def _minimised(model: Factors, settings: GradientFit, targets: Targets) -> Tensor:
     n_users = len(targets.adopted)
     row = model.encoder_weight.detach().mean(dim=0).repeat(n_users, 1).requires_grad_()  # (n_users, n_factors)
     optimiser = torch.optim.Adam([row], lr=_LEARNING_RATE)
@@ -55,28 +77,15 @@ def _minimised(model: MatrixFactorization, settings: FitSettings, targets: Targe
     return _latent(model, row).detach()
 
 
-def _objective(model: MatrixFactorization, settings: FitSettings, row: Tensor, targets: Targets) -> Tensor:
+def _objective(model: Factors, settings: GradientFit, row: Tensor, targets: Targets) -> Tensor:
     """Σ over users of loss + decay: of the mean over |U| users in the fit, |U| times one user's share."""
-    assert settings.loss is not None and settings.training is not None
     logits = _latent(model, row) @ model.decoder_weight.detach().T + model.decoder_bias.detach()  # (n_users, n_items)
     loss = settings.loss(logits, model.preference(logits), targets).sum()
     strength = settings.training.weight_decay
     if settings.training.weight_decay_form == "scaled":
-        return loss + strength / model.settings.n_factors * row.square().sum()
+        return loss + strength / model.width * row.square().sum()
     return loss + strength * len(model.encoder_weight) * row.square().sum()
 
 
-def _latent(model: MatrixFactorization, row: Tensor) -> Tensor:
-    return activated(row + model.encoder_bias.detach(), model.settings.encoder)
-
-
-def _expected_targets(
-    model: MatrixFactorization, settings: FitSettings, adopted: Rows, rejected: Rows, n_drawn: int
-) -> Targets:
-    target_set = settings.target_set
-    if target_set is not None and target_set.target_set != "all":
-        target_set = target_set.model_copy(update={"target_set": "expectation"})
-    n_items = len(model.decoder_bias)
-    nothing_is_drawn = np.random.default_rng(0)
-    targets = draw_targets(adopted, rejected, n_items, target_set, n_drawn, nothing_is_drawn)
-    return dense_targets(targets, n_items, pairs=False).to(model.decoder_bias.device)
+def _latent(model: Factors, row: Tensor) -> Tensor:
+    return ACTIVATIONS[model.settings.encoder](row + model.encoder_bias.detach())

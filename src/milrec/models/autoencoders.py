@@ -1,69 +1,124 @@
-"""Models: encode → latent, decode → logits.
-
-The loss decides what the logits mean; `preference` turns them into predicted preferences by the decoder's activation.
-"""
+"""Autoencoders: denoising, collaborative and variational. They read what users adopted: new users need no refit."""
 
 from __future__ import annotations
 
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from milrec.kernels.threads import zeros
+from milrec.models.contract import Encode, Latents, Parts, taken
 from milrec.models.factors import Factors
-from milrec.models.settings import (
-    AutoencoderSettings,
-    CollaborativeSettings,
-    VariationalSettings,
-)
+from milrec.models.inputs import Reader, Users
+from milrec.models.settings import AutoencoderSettings, CollaborativeSettings, VariationalSettings
 
 
-class DenoisingAutoencoder(Factors):
+class _Autoencoder(Factors):
+    """What all three share: how they explain a list."""
+
+    def parts(self, user: Users, items: npt.NDArray[np.int64], encode: Encode | None = None) -> Parts:
+        """v_i·(W_i·W'_j) where the encoder is linear, and elsewhere what the logit loses without the item."""
+        if self.settings.encoder != "linear":
+            return super().parts(user, items, encode)
+        parts: Parts = self._entries(user)[1] @ taken(self.decoder_weight, items).T
+        return parts
+
+    def latents_without_each(self, user: Users, encode: Encode) -> Latents:
+        """Latents of a user, known or new: W·v less each item's own part, divided by the length that is left."""
+        values, own = self._entries(user)
+        rest = np.sqrt(np.maximum(1 - values**2, np.finfo(np.float64).tiny))
+        without = (own.sum(axis=0) - own) / rest if len(own) > 1 else np.zeros_like(own)
+        product = np.vstack([own.sum(axis=0), without])  # (1 + n_adopted, width)
+        if self.knows_users and user.numbers is not None:
+            product += taken(self.encoder_weight, self.n_items + user.numbers)
+        with torch.no_grad():
+            entering = torch.from_numpy(product.astype(np.float32)).to(self.encoder_weight.device)
+            return self.latent(entering).cpu().numpy()
+
+    def _entries(self, users: Users) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """v of the adopted items of one user, (n_adopted, 1), and v_i·W_i, (n_adopted, width)."""
+        inputs = self.reader.inputs(Users(users.adopted, users.rejected, None))
+        values = inputs.values.astype(np.float64)[:, None]
+        return values, taken(self.encoder_weight, inputs.items) * inputs.values[:, None]
+
+
+def _reader(settings: Any, n_items: int, n_users: int = 0) -> Reader:
+    return Reader(n_items, n_users, settings.input_weights, corruption=settings.corruption)
+
+
+class DenoisingAutoencoder(_Autoencoder):
     """h = s(W·v + b) (equation 12); v is what the user adopted, L2-normalised."""
 
+    settings: AutoencoderSettings
+
     def __init__(self, settings: AutoencoderSettings, n_items: int) -> None:
-        super().__init__(settings.n_factors, n_items, n_items)
-        self.settings: AutoencoderSettings = settings
+        super().__init__(settings, _reader(settings, n_items), n_items, settings.n_factors)
+
+    @classmethod
+    def build(cls, settings: AutoencoderSettings, n_users: int, n_items: int) -> Self:
+        return cls(settings, n_items)
 
 
-class CollaborativeAutoencoder(Factors):
+class CollaborativeAutoencoder(_Autoencoder):
     """h = s(W·v + V_u + b) (Wu et al. 2016); V_u is row n_items + u of W, whose entry of v is 1 and never hidden.
 
     A user whom the model has not met has no V_u: it is 0, the mean that the weight decay draws it to.
     """
 
+    settings: CollaborativeSettings
+    knows_users: ClassVar[bool] = True
+
     def __init__(self, settings: CollaborativeSettings, n_users: int, n_items: int) -> None:
-        super().__init__(settings.n_factors, n_items + n_users, n_items)
-        self.settings: CollaborativeSettings = settings
+        super().__init__(settings, _reader(settings, n_items, n_users), n_items, settings.n_factors)
+
+    @classmethod
+    def build(cls, settings: CollaborativeSettings, n_users: int, n_items: int) -> Self:
+        return cls(settings, n_users, n_items)
 
 
-class VariationalAutoencoder(Factors):
+class VariationalAutoencoder(_Autoencoder):
     """Multi-VAE (Liang et al. 2018): tanh(W·v + b) → mean μ and log-variance log σ² of z → h = tanh(H·z + c).
 
     A fit draws z = μ + ε·σ with ε from N(0, 1), and adds β·KL(N(μ, σ²) ‖ N(0, 1)) to the loss; lists take z = μ.
     """
 
+    settings: VariationalSettings
+
     def __init__(self, settings: VariationalSettings, n_items: int) -> None:
-        super().__init__(settings.n_hidden, n_items, n_items)
-        self.settings: VariationalSettings = settings
+        super().__init__(settings, _reader(settings, n_items), n_items, settings.n_hidden)
         self.posterior_weight = nn.Parameter(zeros(settings.n_hidden, 2 * settings.n_factors))
         self.posterior_bias = nn.Parameter(zeros(2 * settings.n_factors))
         self.hidden_weight = nn.Parameter(zeros(settings.n_factors, settings.n_hidden))
         self.hidden_bias = nn.Parameter(zeros(settings.n_hidden))
 
-    def latent(self, product: Tensor) -> Tensor:
-        mean, _ = self.posterior(product)
+    @classmethod
+    def build(cls, settings: VariationalSettings, n_users: int, n_items: int) -> Self:
+        return cls(settings, n_items)
+
+    def latent(self, entering: Tensor) -> Tensor:
+        mean, _ = self.posterior(entering)
         return self._hidden(mean)  # (n_users, n_hidden)
 
-    def fitting_latent(self, product: Tensor, noise: Tensor | None, annealing: float) -> tuple[Tensor, Tensor | float]:
+    def fitting_latent(self, entering: Tensor, noise: Tensor | None, iteration: int) -> tuple[Tensor, Tensor | float]:
         """h of a drawn z, and β times the mean over users of KL = ½·Σ(σ² + μ² - 1 - log σ²)."""
-        assert noise is not None
-        mean, log_variance = self.posterior(product)
+        mean, log_variance = self.posterior(entering)
         divergence = (log_variance.exp() + mean.square() - 1 - log_variance).sum(dim=1) / 2  # (n_users,)
-        return self._hidden(mean + noise * (log_variance / 2).exp()), annealing * divergence.mean()
+        drawn = mean if noise is None else mean + noise * (log_variance / 2).exp()
+        return self._hidden(drawn), self.annealing(iteration) * divergence.mean()
 
-    def posterior(self, product: Tensor) -> tuple[Tensor, Tensor]:
+    def noise(self, n_users: int, random: np.random.Generator) -> npt.NDArray[np.float32]:
+        return random.standard_normal((n_users, self.settings.n_factors), dtype=np.float32)
+
+    def annealing(self, iteration: int) -> float:
+        """β of a step: from 0 at the first one straight up to the cap."""
+        return self.settings.annealing_cap * min(1.0, iteration / self.settings.annealing_steps)
+
+    def posterior(self, entering: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-variance of z."""
-        hidden = super().latent(product)  # (n_users, n_hidden)
+        hidden = super().latent(entering)  # (n_users, n_hidden)
         mean, log_variance = (hidden @ self.posterior_weight + self.posterior_bias).chunk(2, dim=1)
         return mean, log_variance  # (n_users, n_factors) each
 

@@ -1,40 +1,193 @@
-"""What a model owes the rest of milrec."""
+"""The contract: what a model owes the rest of milrec. Steps, lists, reasons, folders and the server ask nothing else.
+
+    Model             users → logits; which items are alike; what speaks for a listed item
+    └── LatentModel   users → latents, and the decoder that all of these share: logits = W'·h + b'
+        └── GradientModel   latents as a fit makes them, so that the fused loss can drive the decoder
+
+A model of your own is a GradientModel around your encoder: see `milrec.models.encoders` and docs/own-encoder.md.
+"""
 
 from __future__ import annotations
 
-from milrec.models.autoencoders import CollaborativeAutoencoder, DenoisingAutoencoder, VariationalAutoencoder
-from milrec.models.factorization import MatrixFactorization, WeightedFactorization
-from milrec.models.factors import Factors
-from milrec.models.item_to_item import ItemToItem
-from milrec.models.popularity import Popularity
-from milrec.models.settings import (
-    AutoencoderSettings,
-    CollaborativeSettings,
-    EaseSettings,
-    FactorizationSettings,
-    ModelSettings,
-    SlimSettings,
-    VariationalSettings,
-    WmfSettings,
-)
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
-Autoencoder = DenoisingAutoencoder | CollaborativeAutoencoder | VariationalAutoencoder
-Baseline = WeightedFactorization | ItemToItem | Popularity  # fitted without
-Model = Factors | Baseline
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from milrec.kernels.ranking import add_bias
+from milrec.kernels.sparse import Rows
+from milrec.models.inputs import Reader, Users
+from milrec.models.settings import GradientModelSettings, ModelSettings
+
+ROWS = 64  # users whose logits are made together; fewer are filled up, so that every product has one shape
+_COLUMNS = 1024  # items per matrix product
+
+Parts = npt.NDArray[np.float64]  # (n_adopted, n_listed) what each adopted item adds to the logit of each listed one
+Latents = npt.NDArray[np.float32]  # (1 + n_adopted, width)
+Encode = Callable[[Users], Tensor]  # users → their latents, (n_users, width)
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda values: values,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+}
 
 
-def build_model(settings: ModelSettings, n_users: int, n_items: int) -> Model:
-    """A model of the right kind and shape, its weights still zero."""
-    if isinstance(settings, AutoencoderSettings):
-        return DenoisingAutoencoder(settings, n_items)
-    if isinstance(settings, CollaborativeSettings):
-        return CollaborativeAutoencoder(settings, n_users, n_items)
-    if isinstance(settings, VariationalSettings):
-        return VariationalAutoencoder(settings, n_items)
-    if isinstance(settings, FactorizationSettings):
-        return MatrixFactorization(settings, n_users, n_items)
-    if isinstance(settings, WmfSettings):
-        return WeightedFactorization(settings, n_users, n_items)
-    if isinstance(settings, EaseSettings | SlimSettings):
-        return ItemToItem(settings, n_items)
-    return Popularity(n_items)
+@dataclass(frozen=True)
+class Likeness:
+    """How alike items are: the name of the measure, and its value for one item and all others (-inf: not at all)."""
+
+    measure: str
+    of: Callable[[int], npt.NDArray[np.float32]]
+
+
+class Model(nn.Module):
+    """Whatever makes logits for users."""
+
+    settings: ModelSettings
+    knows_users: ClassVar[bool] = False  # whether a known user is more to it than the items that the user adopted
+    folds_in: ClassVar[bool] = False  # whether latents of new users are found by minimising the fit's own loss
+    most_explained: ClassVar[int | None] = None  # adopted items of a user beyond which reasons would take minutes
+
+    @classmethod
+    @abstractmethod
+    def build(cls, settings: Any, n_users: int, n_items: int) -> Self:
+        """A model of the right shape; its weights mean nothing yet."""
+
+    @property
+    @abstractmethod
+    def n_items(self) -> int: ...
+
+    @abstractmethod
+    def write_logits(self, users: Users, out: Tensor) -> None:
+        """The logits of at most `ROWS` users into the first rows of `out`, (ROWS, n_items)."""
+
+    @abstractmethod
+    def parts(self, user: Users, items: npt.NDArray[np.int64], encode: Encode | None = None) -> Parts:
+        """What each adopted item of one user adds to the logit of each of these items.
+
+        `encode` takes the place of the model's own encoder, where new users are folded in.
+        """
+
+    def likeness(self) -> Likeness | None:
+        """How alike its items are; None where it cannot tell."""
+        return None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a folder must hold of it, by name: weights, and buffers where there are any."""
+        return {name: value.detach() for name, value in self.state_dict().items()}
+
+
+class LatentModel(Model):
+    """A model whose logits are a product of latents and the decoder's weights."""
+
+    decoder_weight: nn.Parameter  # (n_items, width)
+    decoder_bias: nn.Parameter | None  # (n_items,)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.decoder_weight)
+
+    @property
+    def width(self) -> int:
+        return self.decoder_weight.shape[1]
+
+    @abstractmethod
+    def latents(self, users: Users) -> Tensor:
+        """The latents of at most `ROWS` users, filled up to (ROWS, width); none depends on its neighbours."""
+
+    def parts(self, user: Users, items: npt.NDArray[np.int64], encode: Encode | None = None) -> Parts:
+        """What the logit of each of these items loses without each adopted item."""
+        latents = self.latents_without_each(user, encode or self._encode)
+        weight = taken(self.decoder_weight, items)  # (n_listed, width)
+        parts: Parts = (latents[0] - latents[1:]).astype(np.float64) @ weight.T
+        return parts
+
+    def latents_without_each(self, user: Users, encode: Encode) -> Latents:
+        """Latents of one user, and then without each adopted item, of a user whom the model has not met."""
+        return np.concatenate([encode(users).cpu().numpy() for users in user.without_each(ROWS)])
+
+    def _encode(self, users: Users) -> Tensor:
+        return self.latents(users)[: users.n_users]
+
+    def write_logits(self, users: Users, out: Tensor) -> None:
+        self.write_decoded(self.latents(users), out)
+
+    def write_decoded(self, latents: Tensor, out: Tensor) -> None:
+        """logits = W'·h + b' for (ROWS, width) latents, in products of one shape."""
+        weight = self.decoder_weight.detach()
+        for start in range(0, len(weight), _COLUMNS):
+            part = weight[start : start + _COLUMNS]
+            columns = out[:, start : start + len(part)]
+            if part.device.type == "cpu":
+                torch.mm(latents, part.T, out=columns)
+            else:
+                columns.copy_(latents @ part.T)
+        if self.decoder_bias is not None:
+            add_bias(out.numpy(), self.decoder_bias.detach().cpu().numpy())
+
+    def likeness(self) -> Likeness | None:
+        directions = nn.functional.normalize(self.decoder_weight.detach(), dim=1)  # (n_items, width)
+        return Likeness("cosine", lambda item: (directions @ directions[item]).numpy())
+
+
+class GradientModel(LatentModel):
+    """A model that is fitted by gradient descent: an encoder in front of the shared decoder."""
+
+    settings: GradientModelSettings
+    reader: Reader
+    first_layer: ClassVar[str | None] = None  # the weight that has a row for each column that the encoder reads
+    draws: ClassVar[bool] = False  # whether it draws from torch's own generator in a step, e.g. for dropout
+    decoder_bias: nn.Parameter
+
+    @abstractmethod
+    def enter(self, inputs: Rows) -> Tensor:
+        """What enters the encoder, as autograd sees it: W·v where there is a first layer, else v itself."""
+
+    @abstractmethod
+    def latent(self, entering: Tensor) -> Tensor:
+        """h, (n_users, width)."""
+
+    def fitting_latent(self, entering: Tensor, noise: Tensor | None, iteration: int) -> tuple[Tensor, Tensor | float]:
+        """h as a step of a fit sees it, and what is added to the loss for it."""
+        return self.latent(entering), 0.0
+
+    def noise(self, n_users: int, random: np.random.Generator) -> npt.NDArray[np.float32] | None:
+        """What else is random about a step."""
+        return None
+
+    def decode(self, latent: Tensor) -> Tensor:
+        """The logits, as autograd sees them."""
+        return latent @ self.decoder_weight.T + self.decoder_bias  # (n_users, n_items)
+
+    def preference(self, logits: Tensor) -> Tensor:
+        return ACTIVATIONS[self.settings.decoder](logits)
+
+    def decayed(self) -> list[str]:
+        """The weights that decay."""
+        return ["decoder_weight"]
+
+    def initialise(self, seed: int) -> None:
+        """Glorot-uniform weights; biases truncated normal with σ = 1e-3 (section 3.3)."""
+        _initialise(dict(self.named_parameters()), seed)
+
+
+def _initialise(parameters: dict[str, nn.Parameter], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in (value for value in parameters.values() if value.dim() == 2):
+            nn.init.xavier_uniform_(weight, generator=generator)
+        for bias in (value for value in parameters.values() if value.dim() == 1):
+            nn.init.trunc_normal_(bias, std=1e-3, a=-2e-3, b=2e-3, generator=generator)
+
+
+def taken(weight: Tensor, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
+    """Some rows of a weight, in double precision."""
+    found = weight.detach()[torch.from_numpy(rows.astype(np.int64)).to(weight.device)]
+    return found.double().cpu().numpy()

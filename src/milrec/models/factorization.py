@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
 from torch import Tensor, nn
 
+from milrec.kernels.sparse import Rows
 from milrec.kernels.threads import zeros
+from milrec.models.contract import ROWS, LatentModel
 from milrec.models.factors import Factors
-from milrec.models.settings import (
-    FactorizationSettings,
-    WmfSettings,
-)
+from milrec.models.inputs import Reader, Users
+from milrec.models.settings import FactorizationSettings, WmfSettings
+
+_MOST_EXPLAINED = 200  # adopted items: folding in without each of more would take minutes
 
 
 class MatrixFactorization(Factors):
-    """The same with the one-hot user id as input: the user's latent is a row of W."""
+    """The one-hot user id is the input: a user's latent is a row of W."""
+
+    settings: FactorizationSettings
+    knows_users: ClassVar[bool] = True
+    folds_in: ClassVar[bool] = True
+    most_explained: ClassVar[int | None] = _MOST_EXPLAINED
 
     def __init__(self, settings: FactorizationSettings, n_users: int, n_items: int) -> None:
-        super().__init__(settings.n_factors, n_users, n_items)
-        self.settings: FactorizationSettings = settings
+        super().__init__(settings, Reader(n_users=n_users), n_items, settings.n_factors)
 
-    def encode(self, users: Tensor) -> Tensor:
-        return self.latent(self.encoder_weight[users])
+    @classmethod
+    def build(cls, settings: FactorizationSettings, n_users: int, n_items: int) -> Self:
+        return cls(settings, n_users, n_items)
+
+    def enter(self, inputs: Rows) -> Tensor:
+        users = torch.from_numpy(inputs.items).long().to(self.encoder_weight.device)  # one entry per row
+        return self.encoder_weight[users]
 
 
-class WeightedFactorization(nn.Module):
+class WeightedFactorization(LatentModel):
     """Factors of users and of items, without biases or activations; the logits are predicted preferences."""
+
+    settings: WmfSettings
+    knows_users: ClassVar[bool] = True
+    most_explained: ClassVar[int | None] = _MOST_EXPLAINED
+    decoder_bias: None = None
 
     def __init__(self, settings: WmfSettings, n_users: int, n_items: int) -> None:
         super().__init__()
@@ -32,12 +52,28 @@ class WeightedFactorization(nn.Module):
         self.encoder_weight = nn.Parameter(zeros(n_users, settings.n_factors), requires_grad=False)
         self.decoder_weight = nn.Parameter(zeros(n_items, settings.n_factors), requires_grad=False)
 
-    @property
-    def n_items(self) -> int:
-        return len(self.decoder_weight)
+    @classmethod
+    def build(cls, settings: WmfSettings, n_users: int, n_items: int) -> Self:
+        return cls(settings, n_users, n_items)
 
-    def encode(self, users: Tensor) -> Tensor:
-        return self.encoder_weight[users]  # (n_users, n_factors)
+    def latents(self, users: Users) -> Tensor:
+        latents = torch.zeros(ROWS, self.width)
+        if users.numbers is None:
+            latents[: users.n_users] = self.folded(users.adopted)
+        else:
+            latents[: users.n_users] = self.encoder_weight[torch.from_numpy(users.numbers)]
+        return latents
 
-    def decode(self, latent: Tensor) -> Tensor:
-        return latent @ self.decoder_weight.T  # (n_users, n_items)
+    def folded(self, adopted: Rows) -> Tensor:
+        """Rows of new users: x = (Y'Y + Y'(C-I)Y + λI)⁻¹ Y'C p (Hu, Koren and Volinsky, equation 4), in doubles."""
+        confidence, n_factors = self.settings.confidence, self.settings.n_factors
+        factors = self.decoder_weight.detach().double()  # (n_items, n_factors)
+        shared = factors.T @ factors + self.settings.regularization * torch.eye(n_factors, dtype=torch.float64)
+        latent = torch.zeros(adopted.n_rows, n_factors)
+        for user in np.flatnonzero(adopted.counts):
+            items = adopted.items[adopted.indptr[user] : adopted.indptr[user + 1]]
+            own = factors[torch.from_numpy(items)]  # (n_adopted, n_factors)
+            matrix = shared + (confidence - 1) * own.T @ own
+            row = torch.linalg.solve(matrix, confidence * own.sum(dim=0))  # (n_factors,)
+            latent[user] = row.float()
+        return latent

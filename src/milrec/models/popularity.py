@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from milrec.models.contract import Encode, Model, Parts
+from milrec.models.inputs import Users
+from milrec.models.settings import PopularitySettings
 
-class Popularity(nn.Module):
+
+class Popularity(Model):
     """The same list for everybody, less what they have: the logits are the items' adopters."""
+
+    settings: PopularitySettings
 
     def __init__(self, n_items: int) -> None:
         super().__init__()
+        self.settings = PopularitySettings()
         self.decoder_bias = nn.Parameter(torch.zeros(n_items), requires_grad=False)
+
+    @classmethod
+    def build(cls, settings: PopularitySettings, n_users: int, n_items: int) -> Self:
+        return cls(n_items)
 
     @property
     def n_items(self) -> int:
         return len(self.decoder_bias)
 
-    def encode(self, inputs: Tensor) -> Tensor:
-        return inputs.new_zeros(len(inputs), 0)  # nothing is known of the user
+    def write_logits(self, users: Users, out: Tensor) -> None:
+        out[:] = self.decoder_bias.detach()
 
-    def decode(self, latent: Tensor) -> Tensor:
-        return self.decoder_bias.expand(len(latent), -1)  # (n_users, n_items)
+    def parts(self, user: Users, items: npt.NDArray[np.int64], encode: Encode | None = None) -> Parts:
+        return np.zeros((len(user.adopted.items), len(items)))  # nothing that a user adopted speaks for anything

@@ -107,7 +107,7 @@ class Served:
         return {
             "name": self.name,
             "model": settings.model.model,
-            "loss": settings.loss.loss if settings.loss else None,
+            "loss": settings.loss_name,
             "n_users": train.n_users,
             "n_items": train.n_items,
             "n_interactions": int(train.adopted.nnz),

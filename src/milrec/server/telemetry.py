@@ -53,7 +53,7 @@ class _Lists:
         )
         for served in self._models():
             settings = served.recommender.fitted.settings
-            loss = settings.loss.loss if settings.loss else ""
+            loss = settings.loss_name or ""
             info.add_metric([served.name, settings.model.model, loss, served.fingerprint], 1)
             number, tails, distinct = served.window.facts()
             lists.add_metric([served.name], number)

@@ -8,6 +8,7 @@ its weight decay is k times that of one step: over the fit each row decays as mu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from milrec.kernels.rows import adam_rows
-from milrec.kernels.sparse import Turned
+from milrec.kernels.sparse import Transposed
 from milrec.kernels.threads import Task, zeros
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
@@ -29,7 +30,7 @@ Floats = npt.NDArray[np.float32]
 class RowGradient:
     """The gradient of some rows: Σ coefficient · left[user] over sparse pairs, for the first rows plus a dense part."""
 
-    sparse: Turned
+    sparse: Transposed
     left: Floats  # (n_users, n_columns)
     dense: Floats  # (n_dense ≤ n_rows, n_columns)
 
@@ -37,13 +38,14 @@ class RowGradient:
 class Adam:
     """The moments of every weight, and the step at which each row was last touched."""
 
-    def __init__(self, parameters: dict[str, Tensor]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         self.parameters = parameters
         self.step = 0
         self.mean = {name: zeros(*value.shape).to(value.device) for name, value in parameters.items()}
         self.square = {name: zeros(*value.shape).to(value.device) for name, value in parameters.items()}
         self.last = {
-            name: torch.zeros(len(value), dtype=torch.int32, device=value.device) for name, value in parameters.items()
+            name: torch.zeros(len(matrix(value)), dtype=torch.int32, device=value.device)
+            for name, value in parameters.items()
         }
 
     def parts(self) -> dict[str, dict[str, Tensor]]:
@@ -94,5 +96,5 @@ class Adam:
 
 
 def matrix(value: Tensor) -> Tensor:
-    """A weight by rows; a bias as rows of one number."""
-    return value.view(len(value), -1)
+    """A weight by rows; a bias as rows of one number, a single number as one row."""
+    return value.view(len(value) if value.dim() else 1, -1)

@@ -6,6 +6,7 @@ again. Nothing is unpickled; a folder with a changed, missing or foreign file is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -15,13 +16,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from scipy.sparse import csr_array
+from torch import nn
 
 from milrec.data.interactions import Interactions, read_pairs, write_pairs
 from milrec.errors import FolderError, MilrecError
-from milrec.models.contract import Model, build_model
+from milrec.models.contract import Model
+from milrec.models.known import build_model, settings_type
 from milrec.storage import Manifest, new_folder, open_folder, require_files
-from milrec.training.checkpoints import History
-from milrec.training.presets import FitSettings, fit_settings
+from milrec.training.progress import History
+from milrec.training.settings import FitSettings, fit_settings
 
 _WEIGHTS = "weights.safetensors"
 _REMOVED = "removed.arrow"
@@ -41,7 +44,7 @@ class Fitted:
 
     def save(self, path: str | Path, replace: bool = False) -> None:
         with new_folder(Path(path), "model", replace) as draft:
-            weights = {name: value.detach().contiguous() for name, value in self.model.named_parameters()}
+            weights = {name: value.contiguous() for name, value in self.model.tensors().items()}
             save_file(weights, draft.path / _WEIGHTS)
             self.train.write_into(draft)
             write_pairs(draft.path / _REMOVED, self.removed)
@@ -52,19 +55,23 @@ class Fitted:
                     "seed": self.seed,
                     "settings": self.settings.model_dump(),
                     "history": None if self.history is None else asdict(self.history),
+                    **self.settings.model.provenance(),
                     "versions": {name: version(name) for name in ("milrec", "torch", "numpy")},
                 }
             )
 
     @classmethod
-    def load(cls, path: str | Path) -> Fitted:
+    def load(cls, path: str | Path, encoders: Sequence[type[nn.Module]] = ()) -> Fitted:
+        """Read a model folder, checked; of other people's encoders only those named here, or installed, are used."""
         manifest = open_folder(Path(path), "model")
         require_files(manifest, [_WEIGHTS, _REMOVED])
         facts = manifest.facts
         try:
-            settings = fit_settings(facts["settings"])
+            settings = _settings(facts, encoders)
             history = None if facts["history"] is None else History(**facts["history"])
             seed = int(facts["seed"])
+        except _UnknownModel as error:
+            raise FolderError(f"'{path}' {error}") from None
         except (KeyError, TypeError, ValueError, MilrecError) as error:
             raise FolderError(f"'{path}' has settings that this milrec does not understand ({error})") from None
         train = Interactions.read_from(manifest)
@@ -74,16 +81,33 @@ class Fitted:
         return cls(model, settings, train, removed, seed, history, facts)
 
 
+class _UnknownModel(Exception):
+    """The folder holds a model that is not milrec's, and that nobody has named."""
+
+
+def _settings(facts: dict[str, Any], encoders: Sequence[type[nn.Module]]) -> FitSettings:
+    name = facts["settings"]["model"]["model"]
+    if isinstance(name, str) and settings_type(name, encoders) is None:
+        home = facts.get("model_class")
+        hint = f" ({home})" if isinstance(home, str) else ""
+        raise _UnknownModel(
+            f"holds a model '{name}'{hint} that is not one of milrec's; name its class: models=[{name}]"
+        )
+    return fit_settings(facts["settings"], encoders)
+
+
 def _read_weights(model: Model, manifest: Manifest) -> None:
     path = manifest.path / _WEIGHTS
     try:
         weights = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise FolderError(f"'{path}' is not a safetensors file ({error})") from None
-    expected = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    expected = {name: tuple(value.shape) for name, value in model.tensors().items()}
     found = {name: tuple(value.shape) for name, value in weights.items()}
     if found != expected:
         raise FolderError(f"'{path}' has weights {found}; these settings and ids need {expected}")
-    if not all(value.dtype == torch.float32 and bool(torch.isfinite(value).all()) for value in weights.values()):
+    types = {name: value.dtype for name, value in model.tensors().items()}
+    if not all(value.dtype == types[name] and bool(torch.isfinite(value).all()) for name, value in weights.items()):
         raise FolderError(f"'{path}' has weights that are not finite 32-bit numbers")
     model.load_state_dict(weights)
+    model.eval()

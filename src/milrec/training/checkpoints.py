@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -19,41 +19,17 @@ from torch import Tensor
 
 from milrec.data.interactions import Interactions
 from milrec.errors import FitError
-from milrec.models.factors import Factors
+from milrec.models.contract import GradientModel
 from milrec.storage import new_file
 from milrec.training.adam import Adam
-from milrec.training.presets import FitSettings
-
-
-@dataclass
-class History:
-    """How a fit went, one entry per validation."""
-
-    iterations: list[int] = field(default_factory=list)
-    epochs: list[float] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    measures: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    kept_iteration: int | None = None
-    stopped_early: bool = False
-
-    @property
-    def best(self) -> float | None:
-        return max(self.measures) if self.measures else None
-
-    @property
-    def kept(self) -> float | None:
-        """The measure of the weights that are kept: the best, or within the slack of it."""
-        return None if self.kept_iteration is None else self.measures[self.iterations.index(self.kept_iteration)]
-
-    def validations_since_best(self) -> int:
-        return len(self.measures) - 1 - self.measures.index(max(self.measures)) if self.measures else 0
+from milrec.training.progress import History
+from milrec.training.settings import GradientFit
 
 
 class FitState:
     """Everything that changes during a fit; one safetensors file holds all of it."""
 
-    def __init__(self, model: Factors, optimiser: Adam, fingerprint: str) -> None:
+    def __init__(self, model: GradientModel, optimiser: Adam, fingerprint: str) -> None:
         self.model, self.optimiser, self.fingerprint = model, optimiser, fingerprint
         self.iteration = 0
         self.history = History()
@@ -63,14 +39,14 @@ class FitState:
         self.whole = True  # False while a step or a validation is under way
 
     def keep_best(self) -> None:
-        """The weights as they are now are to be kept."""
+        """Keep the weights, and buffers, as they are now."""
         self.history.kept_iteration = self.iteration
-        self.best = self._weights()
+        self.best = {name: value.clone() for name, value in self.model.tensors().items()}
 
     def add_to_average(self, share: float) -> None:
         """Move the running mean of the weights towards the weights."""
         if not self.average:
-            self.average = self._weights()
+            self.average = {name: value.detach().clone() for name, value in self.model.named_parameters()}
         for name, value in self.model.named_parameters():
             self.average[name].lerp_(value.detach(), share)
 
@@ -89,23 +65,16 @@ class FitState:
                 value.data, self.average[name] = self.average[name], value.data
 
     def restore_best(self) -> None:
-        self._put(self.best or self.average)
-
-    def _weights(self) -> dict[str, Tensor]:
-        return {name: value.detach().clone() for name, value in self.model.named_parameters()}
-
-    def _put(self, weights: dict[str, Tensor]) -> None:
+        kept = self.best or self.average
         with torch.no_grad():
-            for name, value in self.model.named_parameters():
-                if name in weights:
-                    value.copy_(weights[name])
+            for name, value in self.model.tensors().items():
+                if name in kept:
+                    value.copy_(kept[name])
 
     def write(self, path: Path) -> None:
-        tensors: dict[str, Tensor] = {}
-        for name, value in self.model.named_parameters():
-            tensors[f"weight.{name}"] = value.detach().cpu()
-            for kind, parts in self.optimiser.parts().items():
-                tensors[f"{kind}.{name}"] = parts[name].cpu()
+        tensors = {f"weight.{name}": value.cpu() for name, value in self.model.tensors().items()}
+        for kind, parts in self.optimiser.parts().items():
+            tensors |= {f"{kind}.{name}": value.cpu() for name, value in parts.items()}
         tensors |= {f"best.{name}": value.cpu() for name, value in self.best.items()}
         tensors |= {f"average.{name}": value.cpu() for name, value in self.average.items()}
         state = {
@@ -140,22 +109,24 @@ class FitState:
 
     def _take(self, tensors: dict[str, Tensor], path: Path) -> None:
         self.optimiser.step = self.iteration
+        own = {f"weight.{name}": value for name, value in self.model.tensors().items()}
+        for kind, parts in self.optimiser.parts().items():
+            own |= {f"{kind}.{name}": value for name, value in parts.items()}
         with torch.no_grad():
-            for name, value in self.model.named_parameters():
-                kinds = {"weight": value.data, **{kind: parts[name] for kind, parts in self.optimiser.parts().items()}}
-                for kind, own in kinds.items():
-                    saved = tensors.get(f"{kind}.{name}")
-                    if saved is None or saved.shape != own.shape or saved.dtype != own.dtype:
-                        raise FitError(
-                            f"checkpoint '{path}' does not fit the model: '{name}' is missing or of another shape"
-                        )
-                    own.copy_(saved)
-                for kind, kept in (("best", self.best), ("average", self.average)):
-                    if f"{kind}.{name}" in tensors:
-                        kept[name] = tensors[f"{kind}.{name}"].to(value.device)
+            for name, value in own.items():
+                saved = tensors.get(name)
+                if saved is None or saved.shape != value.shape or saved.dtype != value.dtype:
+                    raise FitError(
+                        f"checkpoint '{path}' does not fit the model: '{name}' is missing or of another shape"
+                    )
+                value.copy_(saved)
+        for name, value in self.model.tensors().items():
+            for kind, kept in (("best", self.best), ("average", self.average)):
+                if f"{kind}.{name}" in tensors:
+                    kept[name] = tensors[f"{kind}.{name}"].to(value.device)
 
 
-def fingerprint(train: Interactions, settings: FitSettings, seed: int) -> str:
+def fingerprint(train: Interactions, settings: GradientFit, seed: int) -> str:
     """What two fits must share to be the same fit: data, settings (but for how often to write) and seed."""
     plain = settings.model_dump()
     plain["training"].pop("checkpoint_seconds")

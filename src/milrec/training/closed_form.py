@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,13 @@ from scipy.sparse import csr_array, csr_matrix
 from milrec.data.interactions import Interactions
 from milrec.errors import FitError
 from milrec.kernels.gram import UNSETTLED, ease_rows, gram_rows, inverse_rows, mirror_rows, slim_columns
-from milrec.kernels.threads import Workers, available, over_users, workers
-from milrec.models.contract import Baseline
+from milrec.kernels.threads import Pool, available, over_users, thread_pool
+from milrec.models.contract import Model
 from milrec.models.factorization import WeightedFactorization
 from milrec.models.item_to_item import ItemToItem
 from milrec.models.popularity import Popularity
 from milrec.models.settings import EaseSettings, ModelSettings, SlimSettings
-from milrec.training.loop import Progress, Report
+from milrec.training.progress import Progress, Watch
 
 _DOUBLE_PRECISION = 10_000  # rows of a matrix up to which EASE inverts it in double precision
 _BLOCK = 512  # rows and columns that EASE eliminates at once
@@ -34,6 +34,7 @@ _TASKS_AT_ONCE = 8  # of each worker, between two reports
 _MEMORY_FACTS = Path("/proc/meminfo")
 
 Done = Callable[[int, int], None]  # steps done, of how many
+Solver = Callable[[Any, Interactions, int, Done], None]
 
 
 def check_memory(settings: ModelSettings, n_users: int, n_items: int) -> None:
@@ -47,32 +48,30 @@ def check_memory(settings: ModelSettings, n_users: int, n_items: int) -> None:
         )
 
 
-def fit_baseline(model: Baseline, train: Interactions, seed: int, report: Report | None = None) -> None:
+def fit(model: Model, train: Interactions, seed: int, watch: Watch) -> None:
     """Find the weights of a model that was just built."""
 
     def done(step: int, total: int) -> None:
-        if report is not None:
-            report(Progress(step, total))
+        if watch.report is not None:
+            watch.report(Progress(step, total))
 
-    if isinstance(model, Popularity):
-        with torch.no_grad():
-            model.decoder_bias.copy_(torch.from_numpy(train.popularity().astype(np.float32)))
-    elif isinstance(model, WeightedFactorization):
-        _fit_wmf(model, train.adopted, seed, done)
-    elif isinstance(model.settings, EaseSettings):
-        _fit_ease(model, model.settings, train.adopted, done)
-    else:
-        _fit_slim(model, model.settings, train.adopted, done)
+    _SOLVERS[model.settings.model](model, train, seed, done)
     if not all(bool(value.sum().isfinite()) for value in model.parameters()):
-        raise FitError("the weights are no finite numbers; choose less extreme settings")
+        raise FitError("the weights are not finite; choose less extreme settings")
+    model.eval()
 
 
-def _fit_ease(model: ItemToItem, settings: EaseSettings, adopted: csr_array, done: Done) -> None:
+def _count_adopters(model: Popularity, train: Interactions, seed: int, done: Done) -> None:
+    with torch.no_grad():
+        model.decoder_bias.copy_(torch.from_numpy(train.popularity().astype(np.float32)))
+
+
+def _fit_ease(model: ItemToItem, train: Interactions, seed: int, done: Done) -> None:
     """B = I - P / diag(P) by columns, where P = (X'X + λI)⁻¹ (Steck, Embarrassingly Shallow Autoencoders, 2019).
 
     With few users P is found from a smaller inverse: P = (I - X'MX) / λ, where M = (XX' + λI)⁻¹ (Woodbury).
     """
-    weight = model.item_weight.numpy()
+    weight, adopted, settings = model.item_weight.numpy(), train.adopted, cast(EaseSettings, model.settings)
     by_users = _by_users(*adopted.shape)
     blocks = -(-adopted.shape[0 if by_users else 1] // _BLOCK)
 
@@ -84,13 +83,13 @@ def _fit_ease(model: ItemToItem, settings: EaseSettings, adopted: csr_array, don
         middle = _ridge_inverse(by_item, settings.regularization, inverted)
         inverse = weight
         parts = (by_item.indptr, by_item.indices, adopted.indptr, adopted.indices)
-        with workers() as crew:
-            crew.run(over_users(mirror_rows, len(middle), middle))
-            crew.run(over_users(inverse_rows, len(weight), *parts, middle, settings.regularization, inverse))
+        with thread_pool() as pool:
+            pool.run(over_users(mirror_rows, len(middle), middle))
+            pool.run(over_users(inverse_rows, len(weight), *parts, middle, settings.regularization, inverse))
     else:
         inverse = _ridge_inverse(adopted, settings.regularization, inverted, weight)
-    with workers() as crew:
-        crew.run(over_users(ease_rows, len(weight), inverse, inverse.diagonal().copy(), weight))
+    with thread_pool() as pool:
+        pool.run(over_users(ease_rows, len(weight), inverse, inverse.diagonal().copy(), weight))
     inverted(blocks + 1)
 
 
@@ -105,8 +104,8 @@ def _ridge_inverse(
     n = adopted.shape[1]
     double = n <= _DOUBLE_PRECISION
     gram = np.zeros((n, n)) if double else np.zeros((n, n), np.float32) if memory is None else memory
-    with workers() as crew:
-        _fill_gram(gram, adopted, crew)
+    with thread_pool() as pool:
+        _fill_gram(gram, adopted, pool)
     gram[np.diag_indices_from(gram)] += regularization
     if not _invert(torch.from_numpy(gram), done):
         raise FitError(f"EASE has no solution in {'double' if double else 'single'} precision; raise regularization")
@@ -139,20 +138,20 @@ def _invert(square: torch.Tensor, done: Callable[[int], None]) -> bool:
     return True
 
 
-def _fit_slim(model: ItemToItem, settings: SlimSettings, adopted: csr_array, done: Done) -> None:
+def _fit_slim(model: ItemToItem, train: Interactions, seed: int, done: Done) -> None:
     """For each item j the w ≥ 0 with w_j = 0 that minimises ½‖x_j - Xw‖² + l2/2·‖w‖² + l1·‖w‖₁ (Ning and Karypis)."""
-    weight = model.item_weight.numpy()
+    weight, adopted, settings = model.item_weight.numpy(), train.adopted, cast(SlimSettings, model.settings)
     n_items = len(weight)
     gram, endings = np.zeros_like(weight), np.zeros(n_items, dtype=np.int8)
     done(0, n_items)
-    with workers() as crew:
-        _fill_gram(gram, adopted, crew)
+    with thread_pool() as pool:
+        _fill_gram(gram, adopted, pool)
         limits = (settings.l1, settings.l2, _TOLERANCE, _MOST_SWEEPS)
         diagonal = gram.diagonal().astype(np.float64)
         tasks = over_users(slim_columns, n_items, gram, diagonal, *limits, weight, endings)
-        at_once = _TASKS_AT_ONCE * crew.number
+        at_once = _TASKS_AT_ONCE * pool.number
         for first in range(0, len(tasks), at_once):
-            crew.run(tasks[first : first + at_once])
+            pool.run(tasks[first : first + at_once])
             done(int(np.count_nonzero(endings)), n_items)
             if (endings == UNSETTLED).any():
                 raise FitError(
@@ -160,7 +159,7 @@ def _fit_slim(model: ItemToItem, settings: SlimSettings, adopted: csr_array, don
                 )
 
 
-def _fit_wmf(model: WeightedFactorization, adopted: csr_array, seed: int, done: Done) -> None:
+def _fit_wmf(model: WeightedFactorization, train: Interactions, seed: int, done: Done) -> None:
     """Alternating least squares of `implicit`: Σ c·(1 - x·y)² over adopted + Σ (x·y)² over missing + λ(‖X‖² + ‖Y‖²)."""
     try:
         from implicit.cpu.als import AlternatingLeastSquares
@@ -168,7 +167,7 @@ def _fit_wmf(model: WeightedFactorization, adopted: csr_array, seed: int, done: 
         from threadpoolctl import threadpool_limits
     except ImportError:
         raise FitError("model 'wmf' needs the package implicit: pip install 'milrec[wmf]'") from None
-    settings = model.settings
+    settings, adopted = model.settings, train.adopted
     parts = (np.ones(adopted.nnz, dtype=np.float32), adopted.indices, adopted.indptr)
     done(0, settings.iterations)
     with threadpool_limits(1, "blas"):  # as implicit asks for: its own threads then have the cores
@@ -187,17 +186,17 @@ def _fit_wmf(model: WeightedFactorization, adopted: csr_array, seed: int, done: 
                 callback=lambda iteration, seconds, loss: done(iteration + 1, settings.iterations),
             )
         except ModelFitError:
-            raise FitError("the factors are no finite numbers; change regularization or confidence") from None
+            raise FitError("the factors are not finite; change regularization or confidence") from None
     with torch.no_grad():
         model.encoder_weight.copy_(torch.from_numpy(squares.user_factors))
         model.decoder_weight.copy_(torch.from_numpy(squares.item_factors))
 
 
-def _fill_gram(gram: npt.NDArray[Any], adopted: csr_array, crew: Workers) -> None:
+def _fill_gram(gram: npt.NDArray[Any], adopted: csr_array, pool: Pool) -> None:
     """X'X into zeroed memory: in each cell how many users adopted both items."""
     by_item = csr_array(adopted.T)
     parts = (by_item.indptr, by_item.indices, adopted.indptr, adopted.indices)
-    crew.run(over_users(gram_rows, len(gram), *parts, gram))
+    pool.run(over_users(gram_rows, len(gram), *parts, gram))
 
 
 def _by_users(n_users: int, n_items: int) -> bool:
@@ -208,9 +207,9 @@ def _by_users(n_users: int, n_items: int) -> bool:
 def _bytes_needed(settings: ModelSettings, n_users: int, n_items: int) -> int:
     """For the matrices that a fit holds at once: the weights, and a Gram matrix or an inverse beside them."""
     cells = n_items**2
-    if isinstance(settings, SlimSettings):
+    if settings.model == "slim":
         return (4 + 4) * cells
-    if not isinstance(settings, EaseSettings):
+    if settings.model != "ease":
         return 0
     if _by_users(n_users, n_items):
         return 4 * cells + (8 if n_users <= _DOUBLE_PRECISION else 4) * n_users**2
@@ -224,3 +223,11 @@ def _available_memory() -> int | None:
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration, ValueError, IndexError):
         return None
+
+
+_SOLVERS: dict[str, Solver] = {
+    "popularity": _count_adopters,
+    "ease": _fit_ease,
+    "slim": _fit_slim,
+    "wmf": _fit_wmf,
+}

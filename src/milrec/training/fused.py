@@ -22,8 +22,8 @@ from torch import Tensor
 from milrec.kernels import losses as loss_kernels
 from milrec.kernels import rows as row_kernels
 from milrec.kernels.jit import ADOPTED, REJECTED
-from milrec.kernels.sparse import Rows, Turned
-from milrec.kernels.threads import Task, Workers, over_users, zeros
+from milrec.kernels.sparse import Rows, Transposed
+from milrec.kernels.threads import Pool, Task, over_users, zeros
 from milrec.losses import (
     Loss,
     MissingInformationLoss,
@@ -32,7 +32,7 @@ from milrec.losses import (
     PointwiseCrossEntropy,
     SquareLoss,
 )
-from milrec.models.factors import Factors
+from milrec.models.contract import GradientModel
 from milrec.training.adam import RowGradient
 from milrec.training.targets import TargetSet
 
@@ -91,14 +91,14 @@ class _Memory:
 class FusedLoss:
     """The mean loss of a batch as a function of its latents; `gradients` then holds the decoder's."""
 
-    def __init__(self, model: Factors, loss: Loss, crew: Workers) -> None:
+    def __init__(self, model: GradientModel, loss: Loss, pool: Pool) -> None:
         self.weight, self.bias = model.decoder_weight.detach(), model.decoder_bias.detach().numpy()
         self.kind, self.parameters = compiled_loss(loss, model.settings.decoder)
-        self.crew, self.memory = crew, _Memory()
+        self.pool, self.memory = pool, _Memory()
         self.gradients: dict[str, RowGradient] = {}
         self._counts = np.zeros(len(self.bias), dtype=np.int64)
         self._all_items = np.arange(len(self.bias), dtype=np.int32)
-        self._no_pairs = Rows.none(0).turned(self._all_items, self._counts)
+        self._no_pairs = Rows.none(0).transposed(self._all_items, self._counts)
 
     def __call__(self, latent: Tensor, targets: TargetSet) -> Tensor:
         result: Tensor = _Fused.apply(latent, self, targets)  # type: ignore[no-untyped-call]
@@ -124,9 +124,9 @@ class FusedLoss:
         if self.kind == loss_kernels.MULTINOMIAL:
             self._multinomial(latent, columns, sums)
         else:
-            self.crew.run(self._lane_tasks(latent, columns, sums))
+            self.pool.run(self._lane_tasks(latent, columns, sums))
         slopes = [] if pairs is None else [(adopted, sums.partners.sum(axis=0))]
-        self.crew.run([task for rows, own in slopes for task in self._backward_tasks(rows, own, sums)])
+        self.pool.run([task for rows, own in slopes for task in self._backward_tasks(rows, own, sums)])
         return self._result(latent, sums, slopes, self._all_items)
 
     def _sampled(self, latent: Tensor, targets: TargetSet) -> tuple[float, Tensor]:
@@ -149,13 +149,13 @@ class FusedLoss:
             values = np.zeros((len(known), len(latent)))
             for place, (rows, own) in enumerate(slopes):
                 tasks += self._known_tasks(latent, rows, roles[place], own, values[place], sums)
-            self.crew.run(tasks)
+            self.pool.run(tasks)
             sums.values[0] += values.sum()
         else:
-            self.crew.run(tasks)
+            self.pool.run(tasks)
             sums.values[0] += self._slopes_of_pairs(latent, targets, slopes, pairs, sums.partners.sum(axis=0))
             for rows, own in slopes:
-                self.crew.run(self._backward_tasks(rows, own, sums))
+                self.pool.run(self._backward_tasks(rows, own, sums))
         return self._result(latent, sums, slopes, drawn)
 
     def _lane_tasks(self, latent: Tensor, columns: _Columns, sums: _Sums) -> list[Task]:
@@ -203,7 +203,7 @@ class FusedLoss:
 
             return task
 
-        self.crew.run([forward(number) for number in range(len(blocks))])
+        self.pool.run([forward(number) for number in range(len(blocks))])
         top = largest.max(axis=0)
         with np.errstate(invalid="ignore"):  # a fit that has diverged is told of elsewhere
             normaliser = top + np.log((exponentials * np.exp(largest - top)).sum(axis=0))  # (n_users,)
@@ -220,7 +220,7 @@ class FusedLoss:
 
             return task
 
-        self.crew.run([backward(lane) for lane in range(min(_LANES, len(blocks)))])
+        self.pool.run([backward(lane) for lane in range(min(_LANES, len(blocks)))])
 
     def _pairs(self, latent: Tensor, targets: TargetSet) -> Pairs | None:
         if self.kind < loss_kernels.PAIR_LOGITS:
@@ -230,7 +230,7 @@ class FusedLoss:
     def _pair_logits(self, latent: Tensor, rows: Rows) -> Floats:
         logits = np.empty(len(rows.items), dtype=np.float32)
         parts = (latent.numpy(), self.weight.numpy(), self.bias, rows.indptr, rows.items)
-        self.crew.run(over_users(loss_kernels.pair_logits, len(latent), *parts, logits))
+        self.pool.run(over_users(loss_kernels.pair_logits, len(latent), *parts, logits))
         return logits
 
     def _known_tasks(
@@ -271,9 +271,11 @@ class FusedLoss:
             users = np.concatenate([rows.users for rows, _ in slopes])
             items = np.concatenate([rows.items for rows, _ in slopes])
             coefficients = np.concatenate([own for _, own in slopes])
-            by_item = Turned(*row_kernels.transposed(users, items, coefficients, first_rows, self._counts))
+            by_item = Transposed(*row_kernels.transposed(users, items, coefficients, first_rows, self._counts))
         else:
-            by_item = self._no_pairs if first_rows is self._all_items else Rows.none(0).turned(first_rows, self._counts)
+            by_item = (
+                self._no_pairs if first_rows is self._all_items else Rows.none(0).transposed(first_rows, self._counts)
+            )
         ones = np.ones((len(latent), 1), dtype=np.float32)
         self.gradients = {
             "decoder_weight": RowGradient(by_item, latent.numpy(), sums.weight.numpy()),

@@ -7,6 +7,8 @@ logits they are a direction more than a place, and the fit does the rest in far 
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -17,10 +19,11 @@ from milrec.data.interactions import Interactions
 from milrec.kernels.losses import pair_logits
 from milrec.kernels.rows import weighted_rows
 from milrec.kernels.sparse import Rows
-from milrec.kernels.threads import Workers, over_users, workers, zeros
-from milrec.models.factorization import MatrixFactorization
-from milrec.models.factors import Factors, encoder_inputs, initialise
-from milrec.training.presets import FitSettings
+from milrec.kernels.threads import Pool, over_users, thread_pool, zeros
+from milrec.models.contract import GradientModel
+from milrec.models.factors import Factors
+from milrec.models.inputs import unit_rows
+from milrec.training.settings import GradientFit
 
 _USERS = 20_000  # whose pairs are enough to find the directions
 _MORE_DIRECTIONS = 10
@@ -29,35 +32,34 @@ _ROUNDS = 4
 Floats = npt.NDArray[np.float32]
 
 
-def start(model: Factors, train: Interactions, settings: FitSettings, seed: int) -> None:
+def start(model: GradientModel, train: Interactions, settings: GradientFit, seed: int) -> None:
     """Give a model its first weights."""
-    assert settings.training is not None
-    initialise(model, seed)
+    model.initialise(seed)
     if settings.training.start == "svd" and train.adopted.nnz:
-        with workers(settings.training.threads) as crew:
-            _start_from_directions(model, train, settings.training.start_logit, seed, crew)
+        with thread_pool(settings.training.threads) as pool:
+            _start_from_directions(cast(Factors, model), train, settings.training.start_logit, seed, pool)
 
 
-def _start_from_directions(model: Factors, train: Interactions, logit: float, seed: int, crew: Workers) -> None:
+def _start_from_directions(model: Factors, train: Interactions, logit: float, seed: int, pool: Pool) -> None:
     random = np.random.default_rng([seed, 5])
     users = np.sort(random.permutation(train.n_users)[:_USERS])
-    inputs = encoder_inputs(Rows.of(train.adopted, users), "binary")  # rows of length 1: divided by √adopted
+    inputs = unit_rows(Rows.of(train.adopted, users), "binary")  # rows of length 1: divided by √adopted
     root = np.sqrt(np.maximum(train.popularity(), 1)).astype(np.float32)  # (n_items,)
     n_factors = min(model.settings.n_factors, train.n_items, len(users))
-    vectors, strengths = directions(inputs, root, n_factors, random, crew)
+    vectors, strengths = directions(inputs, root, n_factors, random, pool)
     encoder, decoder = vectors * (strengths / root[:, None]), vectors * root[:, None]  # (n_items, n_factors)
     latent = np.zeros((inputs.n_rows, n_factors), dtype=np.float32)
-    crew.run(over_users(weighted_rows, inputs.n_rows, encoder, inputs.indptr, inputs.items, inputs.values, latent))
+    pool.run(over_users(weighted_rows, inputs.n_rows, encoder, inputs.indptr, inputs.items, inputs.values, latent))
     logits = np.empty(len(inputs.items), dtype=np.float32)
     no_bias = np.zeros(train.n_items, dtype=np.float32)
-    crew.run(over_users(pair_logits, inputs.n_rows, latent, decoder, no_bias, inputs.indptr, inputs.items, logits))
+    pool.run(over_users(pair_logits, inputs.n_rows, latent, decoder, no_bias, inputs.indptr, inputs.items, logits))
     scale = np.sqrt(logit / max(float(logits.mean(dtype=np.float64)), 1e-12))
     balance = np.sqrt(np.linalg.norm(decoder) / max(float(np.linalg.norm(encoder)), 1e-12))
-    if isinstance(model, MatrixFactorization):
-        everyone = encoder_inputs(Rows.of(train.adopted, np.arange(train.n_users)), "binary")
+    if not model.reader.n_items:  # the rows of W are users
+        everyone = unit_rows(Rows.of(train.adopted, np.arange(train.n_users)), "binary")
         latent = np.zeros((train.n_users, n_factors), dtype=np.float32)
         parts = (encoder, everyone.indptr, everyone.items, everyone.values, latent)
-        crew.run(over_users(weighted_rows, train.n_users, *parts))
+        pool.run(over_users(weighted_rows, train.n_users, *parts))
         encoder = latent
     with torch.no_grad():
         model.encoder_weight[len(encoder) :] = 0  # users' rows beside those of items
@@ -66,7 +68,7 @@ def _start_from_directions(model: Factors, train: Interactions, logit: float, se
 
 
 def directions(
-    inputs: Rows, root: Floats, n_directions: int, random: np.random.Generator, crew: Workers
+    inputs: Rows, root: Floats, n_directions: int, random: np.random.Generator, pool: Pool
 ) -> tuple[Floats, Floats]:
     """The first right singular vectors (n_items, n) and values (n,) of inputs / root, by subspace iteration."""
     n_items = len(root)
@@ -79,9 +81,9 @@ def directions(
     for _ in range(_ROUNDS):
         seen.zero_(), image.zero_()
         parts = (inputs.indptr, inputs.items, values, seen.numpy())
-        crew.run(over_users(weighted_rows, inputs.n_rows, basis.numpy(), *parts))
+        pool.run(over_users(weighted_rows, inputs.n_rows, basis.numpy(), *parts))
         parts = (turned_indptr, turned_items, turned.data, image.numpy())
-        crew.run(over_users(weighted_rows, n_items, seen.numpy(), *parts))
+        pool.run(over_users(weighted_rows, n_items, seen.numpy(), *parts))
         last, basis = basis, _orthonormal(image)
     squares, rotation = torch.linalg.eigh((last.T @ image).double())  # S'S within the last basis
     order = squares.argsort(descending=True, stable=True)[:n_directions]

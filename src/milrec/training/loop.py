@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
+import numpy as np
 import torch
 
 from milrec.data.interactions import Interactions
 from milrec.errors import FitError, SettingsError
-from milrec.kernels.threads import workers
-from milrec.models.factors import Factors
+from milrec.kernels.threads import thread_pool
+from milrec.models.contract import GradientModel
 from milrec.training.adam import Adam
 from milrec.training.batches import batches
-from milrec.training.checkpoints import FitState, History, fingerprint
+from milrec.training.checkpoints import FitState, fingerprint
 from milrec.training.initial import start
-from milrec.training.presets import FitSettings
-from milrec.training.settings import TrainingSettings
+from milrec.training.progress import History, Progress, Validate, Watch
+from milrec.training.settings import GradientFit, TrainingSettings
 from milrec.training.steps import Step, fast_step, readable_step
 
 _SHORTEST_RUN = 5_000  # steps that a fit without a set length may take at most on small data
@@ -29,84 +28,53 @@ _AVERAGE_EVERY = 5  # steps between two weights that enter their running mean
 _LONGEST_RUN = 200  # epochs that a fit without a set length may take at most
 
 
-@dataclass(frozen=True)
-class Progress:
-    """What a progress bar shows; models that are not fitted by gradient descent have but steps."""
-
-    iteration: int
-    total: int
-    epoch: float | None = None
-    loss: float | None = None
-    measure: float | None = None
-    best: float | None = None
-    history: History | None = None
-
-
-Validate = Callable[[Factors], float]
-Report = Callable[[Progress], None]
-
-
-def fit(
-    model: Factors,
-    train: Interactions,
-    settings: FitSettings,
-    seed: int,
-    validate: Validate | None = None,
-    checkpoint: Path | None = None,
-    report: Report | None = None,
-) -> History:
+def fit(model: GradientModel, train: Interactions, settings: GradientFit, seed: int, watch: Watch) -> History:
     """Fit a model to the training part; it ends with the weights that were best on validation, or within its slack.
 
-    `validate` measures the model (higher is better); without it the last weights stay. With a `checkpoint` path the
-    fit writes its state there every so often and, where the file exists already, goes on from it.
+    Where nobody validates, the last weights stay. With a checkpoint path the fit writes its state there every so often
+    and, where the file exists already, resumes from it.
     """
     settings = settings.for_data(train.n_users, train.n_items)
-    training = _training(settings)
+    training = settings.training
     if training.learning_rate > _LARGEST_RATE:
         raise FitError(f"learning_rate {training.learning_rate:g} is beyond single precision; lower it")
     device = _device(training.device)
-    broken_off = checkpoint is not None and checkpoint.exists()
-    if not broken_off:
+    resumed = watch.checkpoint is not None and watch.checkpoint.exists()
+    if not resumed:
         start(model, train, settings, seed)
     model.to(device)
-    state = FitState(model, Adam(dict(model.named_parameters())), fingerprint(train, settings, seed))
-    if checkpoint is not None and broken_off:
-        state.read(checkpoint)
+    weights = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    state = FitState(model, Adam(weights), fingerprint(train, settings, seed))
+    if watch.checkpoint is not None and resumed:
+        state.read(watch.checkpoint)
     with _stepping(state, settings, device) as step:
         try:
-            _run(state, train, settings, seed, step, _Watch(validate, checkpoint, report))
+            _run(state, train, settings, seed, step, watch)
         except KeyboardInterrupt:
-            if checkpoint is not None and state.whole and state.iteration:
-                state.write(checkpoint)
+            if watch.checkpoint is not None and state.whole and state.iteration:
+                state.write(watch.checkpoint)
             raise
     state.restore_best()
-    if not all(bool(value.isfinite().all()) for value in model.parameters()):
-        raise FitError(f"the weights are no finite numbers; lower learning_rate (now {training.learning_rate:g})")
-    model.to("cpu")
+    if not all(bool(value.isfinite().all()) for value in model.tensors().values()):
+        raise FitError(f"the weights are not finite; lower learning_rate (now {training.learning_rate:g})")
+    model.to("cpu").eval()
     return state.history
 
 
-@dataclass(frozen=True)
-class _Watch:
-    """Who looks on: the validation measure, the checkpoint file and the progress bar, each where there is one."""
-
-    validate: Validate | None
-    checkpoint: Path | None
-    report: Report | None
-
-
-def _run(state: FitState, train: Interactions, settings: FitSettings, seed: int, step: Step, watch: _Watch) -> None:
+def _run(state: FitState, train: Interactions, settings: GradientFit, seed: int, step: Step, watch: Watch) -> None:
     """Step until the end, or until validation has not improved for long enough."""
-    training = _training(settings)
-    steps = _Steps(train.n_users, training)
+    training = settings.training
+    steps = _Steps(train.n_users, settings)
     started = time.monotonic() - (state.history.seconds[-1] if state.history.seconds else 0.0)
     written = time.monotonic()
     last = state.iteration if _exhausted(state.history, training) else steps.last
-    for iteration, batch in batches(train, settings, seed, range(state.iteration, last)):
+    for batch in batches(train, state.model, settings, seed, range(state.iteration, last)):
         state.whole = False
-        state.loss_sum += _checked(step(batch, steps.learning_rate(iteration)), training)
+        with _fitting(state.model, seed, batch.iteration):
+            loss = step(batch, steps.learning_rate(batch.iteration))
+        state.loss_sum += _checked(loss, training)
         state.loss_count += 1
-        state.iteration = iteration + 1
+        state.iteration = batch.iteration + 1
         if training.averaging and state.iteration % _AVERAGE_EVERY == 0:
             state.add_to_average(min(1.0, _AVERAGE_EVERY / (training.averaging * state.iteration)))
         if steps.validates(state.iteration):
@@ -122,15 +90,27 @@ def _run(state: FitState, train: Interactions, settings: FitSettings, seed: int,
 
 
 @contextmanager
-def _stepping(state: FitState, settings: FitSettings, device: torch.device) -> Iterator[Step]:
+def _fitting(model: GradientModel, seed: int, iteration: int) -> Iterator[None]:
+    """The model as a step wants it; what it draws by itself (dropout) comes from the seed and the step alone."""
+    model.train()
+    if not model.draws:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(np.random.SeedSequence([seed, 7, iteration]).generate_state(1)[0]))
+        yield
+
+
+@contextmanager
+def _stepping(state: FitState, settings: GradientFit, device: torch.device) -> Iterator[Step]:
     """The step of the chosen engine, with as many CPU threads as asked for, and afterwards as many as before."""
-    training = _training(settings)
+    training = settings.training
     engine = training.engine or ("fast" if device.type == "cpu" else "readable")
     if engine == "fast":
         if device.type != "cpu":
             raise SettingsError("engine 'fast' is compiled for the CPU; leave engine out to fit on a GPU")
-        with workers(training.threads) as crew:
-            yield fast_step(state.model, settings, state.optimiser, crew)
+        with thread_pool(training.threads) as pool:
+            yield fast_step(state.model, settings, state.optimiser, pool)
         return
     before = torch.get_num_threads()
     torch.set_num_threads(training.threads or before)
@@ -149,9 +129,9 @@ def _checked(loss: float, training: TrainingSettings) -> float:
 class _Steps:
     """How many steps there are, when to validate, and the learning rate of each."""
 
-    def __init__(self, n_users: int, training: TrainingSettings) -> None:
-        assert training.batch_size is not None
-        self.per_epoch = math.ceil(n_users / training.batch_size)
+    def __init__(self, n_users: int, settings: GradientFit) -> None:
+        training = settings.training
+        self.per_epoch = math.ceil(n_users / settings.batch_size)
         longest = max(_LONGEST_RUN * self.per_epoch, _SHORTEST_RUN)
         self.total = training.iterations or (training.epochs * self.per_epoch if training.epochs else longest)
         self.last = min(training.until or self.total, self.total)
@@ -208,12 +188,6 @@ def _progress(state: FitState, steps: _Steps) -> Progress:
     measure = history.measures[-1] if history.measures else None
     epoch = state.iteration / steps.per_epoch
     return Progress(state.iteration, steps.last, epoch, loss, measure, history.best, history)
-
-
-def _training(settings: FitSettings) -> TrainingSettings:
-    if settings.training is None:
-        raise SettingsError(f"model '{settings.model.model}' is not fitted by gradient descent")
-    return settings.training
 
 
 def _device(name: str) -> torch.device:

@@ -1,13 +1,34 @@
-"""How a model is fitted: which missing items enter the loss, and how the optimiser steps."""
+"""All that a fit is told: the model, and where it is fitted by gradient descent the loss, target set and training too.
+
+Field names of all sections are different, so that `missing_weight=5e5` or `epochs=30` need no section. In a file, a
+section that a model has no use for is null.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from milrec.errors import SettingsError, unknown
+from milrec.losses import LOSSES, Loss
 from milrec.metrics.names import known_measure
-from milrec.settings import Settings
+from milrec.models.known import build_model, settings_type
+from milrec.models.settings import MODELS, ClosedFormSettings, GradientModelSettings, ModelSettings
+from milrec.settings import Settings, build, changed
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from milrec.data.interactions import Interactions
+    from milrec.models.contract import Model
+    from milrec.training.progress import History, Watch
+
+_STEPS_PER_EPOCH = 60  # that a batch size aims at where none is set
+_WHOLE_CATALOGUE = 50_000  # items that every step can take into its loss
+
+SECTIONS = ("model", "loss", "target_set", "training")
 
 
 class TargetSettings(Settings):
@@ -79,3 +100,243 @@ class TrainingSettings(Settings):
         if self.epochs is not None and self.iterations is not None:
             raise ValueError("epochs and iterations are two ways to say how long: set one of them")
         return self
+
+
+class _Sections(Settings):
+    """What the settings of every fit can do."""
+
+    model: SerializeAsAny[ModelSettings]
+
+    @property
+    def seeded(self) -> bool:
+        """Whether another seed gives another model."""
+        return self.model.seeded
+
+    def known_keys(self) -> dict[str, str]:
+        """Setting → the section that has it."""
+        sections = [(name, getattr(self, name)) for name in SECTIONS]
+        return {
+            key: name
+            for name, section in sections
+            if section is not None
+            for key in type(section).model_fields
+            if key not in ("model", "loss")
+        }
+
+    def with_values(self, values: Mapping[str, Any]) -> Self:
+        """The same settings with some values replaced, each by its own name."""
+        known = self.known_keys()
+        for key in values:
+            if key not in known:
+                raise SettingsError(
+                    f"unknown setting '{key}' for {self}; known settings: {', '.join(sorted(known)) or 'none'}"
+                )
+        sections: dict[str, Any] = {name: getattr(self, name) for name in SECTIONS}
+        for name, section in sections.items():
+            mine = {key: value for key, value in values.items() if known[key] == name}
+            if mine:
+                sections[name] = changed(section, _one_length(mine) if name == "training" else mine)
+        return build(type(self), sections)
+
+
+class GradientFit(_Sections):
+    """A fit by gradient descent: a model with a loss, its target set and the training."""
+
+    model: SerializeAsAny[GradientModelSettings]
+    loss: Loss
+    target_set: TargetSettings | None = None  # None: the loss takes all items (multinomial)
+    training: TrainingSettings
+
+    @model_validator(mode="after")
+    def _sections_fit_together(self) -> GradientFit:
+        name, loss = self.model.model, self.loss.loss
+        if self.model.losses is not None and loss not in self.model.losses:
+            only = " or ".join(self.model.losses)
+            raise ValueError(f"model '{name}' is fitted with the {only} loss alone, not with '{loss}'")
+        if self.training.start not in self.model.starts:
+            needed = " or ".join(self.model.starts)
+            raise ValueError(
+                f"start '{self.training.start}' is for models with one hidden layer; "
+                f"model '{name}' needs start={needed}"
+            )
+        if self.model.decoder not in self.loss.decoders:
+            needed = " or ".join(self.loss.decoders)
+            raise ValueError(f"loss '{loss}' needs a {needed} decoder, not '{self.model.decoder}'")
+        if (self.target_set is None) != (loss == "multinomial"):
+            raise ValueError("the multinomial loss takes all items, and every other loss needs a target set")
+        confidence = getattr(self.loss, "confidence", None)
+        if confidence is not None and self.target_set is not None and self.target_set.target_set != "all":
+            raise ValueError("a confidence weighs adopted items against all missing ones: set target_set=all with it")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.model.model} with {self.loss.loss}"
+
+    @property
+    def loss_name(self) -> str:
+        return self.loss.loss
+
+    @property
+    def batch_size(self) -> int:
+        """Users per step; fits with `for_data` have one."""
+        if self.training.batch_size is None:
+            raise SettingsError("batch_size is not set; it is chosen for the data by for_data")
+        return self.training.batch_size
+
+    @property
+    def measure(self) -> str:
+        return self.training.measure
+
+    @property
+    def threads(self) -> int | None:
+        return self.training.threads
+
+    @property
+    def validation_users(self) -> int | None:
+        return self.training.validation_users
+
+    @property
+    def preference(self) -> str | None:
+        """What makes logits preferences (section 4.2); None for the multinomial, which gives shares of a whole."""
+        return None if self.loss.loss == "multinomial" else self.model.decoder
+
+    @property
+    def target_factor(self) -> float:
+        return 1.0 if self.target_set is None else self.target_set.target_factor
+
+    @property
+    def samples(self) -> bool:
+        """Whether a step touches only some rows."""
+        return self.target_set is not None and self.target_set.target_set == "shared"
+
+    def fit(self, model: Any, train: Interactions, seed: int, watch: Watch) -> History | None:
+        """Fit a model that was built from these settings."""
+        from milrec.training.loop import fit
+
+        return fit(model, train, self, seed, watch)
+
+    def new_model(self, n_users: int, n_items: int, seed: int) -> Model:
+        """A model to be fitted with these settings."""
+        return build_model(self.model, n_users, n_items, seed)
+
+    def for_data(self, n_users: int, n_items: int) -> GradientFit:
+        """The same, with what the size of the data decides filled in."""
+        values: dict[str, Any] = {}
+        if self.training.batch_size is None:
+            values["batch_size"] = min(max(n_users // _STEPS_PER_EPOCH, 100), 500)
+        if self.target_set is not None and self.target_set.target_set == "auto":
+            values["target_set"] = "expectation" if n_items <= _WHOLE_CATALOGUE else "shared"
+        return self.with_values(values)
+
+    def with_measure(self, measure: str) -> GradientFit:
+        return self.with_values({"measure": measure})
+
+    def ending_at(self, step: int | None) -> GradientFit:
+        return self.with_values({"until": step})
+
+
+class ClosedFormFit(_Sections):
+    """A fit without a loss: the model's settings are all there is."""
+
+    model: SerializeAsAny[ClosedFormSettings]
+    loss: None = None
+    target_set: None = None
+    training: None = None
+
+    def __str__(self) -> str:
+        return self.model.model
+
+    @property
+    def loss_name(self) -> None:
+        return None
+
+    @property
+    def measure(self) -> None:
+        return None
+
+    @property
+    def threads(self) -> None:
+        return None
+
+    @property
+    def validation_users(self) -> None:
+        return None
+
+    @property
+    def preference(self) -> str | None:
+        return self.model.preference
+
+    @property
+    def target_factor(self) -> float:
+        return 1.0
+
+    def fit(self, model: Any, train: Interactions, seed: int, watch: Watch) -> History | None:
+        from milrec.training.closed_form import fit
+
+        fit(model, train, seed, watch)
+        return None
+
+    def new_model(self, n_users: int, n_items: int, seed: int) -> Model:
+        """Refused where it could not be held, before anything is allocated."""
+        from milrec.training.closed_form import check_memory
+
+        check_memory(self.model, n_users, n_items)
+        return build_model(self.model, n_users, n_items, seed)
+
+    def for_data(self, n_users: int, n_items: int) -> ClosedFormFit:
+        return self
+
+    def with_measure(self, measure: str) -> ClosedFormFit:
+        return self
+
+    def ending_at(self, step: int | None) -> ClosedFormFit:
+        return self
+
+
+FitSettings = GradientFit | ClosedFormFit
+
+
+def fit_settings(sections: Mapping[str, Any], encoders: Sequence[type[nn.Module]] = ()) -> FitSettings:
+    """Settings from plain values (a recipe, a model folder), or the sentence that says what is wrong with them.
+
+    `encoders` are other people's models that the caller has named.
+    """
+    if not isinstance(sections, Mapping):
+        raise SettingsError(f"settings are a table of sections ({', '.join(SECTIONS)}), not {sections!r:.40}")
+    values = sections.get("model")
+    name = values.get("model") if isinstance(values, Mapping) else None
+    kind = settings_type(name, encoders) if isinstance(name, str) else None
+    if kind is None:
+        raise SettingsError(unknown("model", name, MODELS))
+    plain = {**sections, "model": _section(kind, values, "model")}
+    if kind.needs_loss:
+        loss = sections.get("loss")
+        if isinstance(loss, Mapping) and loss.get("loss") in LOSSES:
+            plain["loss"] = _section(LOSSES[loss["loss"]], loss, "loss")
+        for section, form in (("target_set", TargetSettings), ("training", TrainingSettings)):
+            if isinstance(sections.get(section), Mapping):
+                plain[section] = _section(form, sections[section], section)
+        lacking = [section for section in ("loss", "training") if plain.get(section) is None]
+        if lacking:
+            raise SettingsError(f"model '{name}' needs a loss and training settings")
+        return build(GradientFit, plain)
+    if any(sections.get(section) is not None for section in SECTIONS[1:]):
+        raise SettingsError(f"model '{name}' has no loss, no target set and no training settings")
+    return build(ClosedFormFit, plain)
+
+
+def _section(form: type[Settings], values: Any, section: str) -> Settings:
+    known = sorted(set(form.model_fields) - {"model", "loss"})
+    for key in values:
+        if key not in form.model_fields:
+            raise SettingsError(f"unknown setting '{key}' of '{section}'; known settings: {', '.join(known)}")
+    return build(form, values, f"'{section}'")
+
+
+def _one_length(values: dict[str, Any]) -> dict[str, Any]:
+    """Setting one of epochs and iterations unsets the other."""
+    if values.get("epochs") is not None and "iterations" not in values:
+        return {**values, "iterations": None}
+    if values.get("iterations") is not None and "epochs" not in values:
+        return {**values, "epochs": None}
+    return values

@@ -18,7 +18,6 @@ from milrec.kernels.losses import partner_places
 from milrec.kernels.rows import draw_missing, merged_items
 from milrec.kernels.sparse import Rows
 from milrec.losses import Targets
-from milrec.training.presets import FitSettings
 from milrec.training.settings import TargetSettings
 
 Floats = npt.NDArray[np.float32]
@@ -108,8 +107,3 @@ def _partners(targets: TargetSet, n_items: int) -> npt.NDArray[np.int64]:
         if len(own):
             partners[user] = own[partner_places(key, n_items, len(own))]
     return partners
-
-
-def samples(settings: FitSettings) -> bool:
-    """Whether a step touches only some rows."""
-    return settings.target_set is not None and settings.target_set.target_set == "shared"

@@ -1,0 +1,192 @@
+"""Somebody else's encoder: a plain `torch.nn.Module` that gets the shared decoder, all losses, folders and the server.
+
+    class Mine(nn.Module):
+        def __init__(self, n_items: int, n_factors: int, n_hidden: int = 100): ...   # further arguments are settings
+        def forward(self, inputs): ...               # (n_users, n_items) → (n_users, n_factors)
+
+Class attributes say more about it, each with a default: `name` (the class's name in lower case), `input_weights`
+("binary", "counts" or "log"), `unit_length` (True: every row of inputs has length 1) and `rows_independent` (False:
+when lists are made, it is called for one user at a time).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Literal, Self, get_type_hints
+
+import torch
+from pydantic import ConfigDict, Field, create_model
+from torch import Tensor, nn
+
+from milrec.errors import FitError, SettingsError
+from milrec.kernels.sparse import Rows
+from milrec.kernels.threads import zeros
+from milrec.models.contract import ROWS, GradientModel
+from milrec.models.inputs import Reader, Users
+from milrec.models.known import GROUP
+from milrec.models.settings import MODELS, Corruption, GradientModelSettings, OutputActivation
+
+_GIVEN = ("n_items", "n_factors")  # arguments that every encoder takes
+_INPUT_WEIGHTS = ("binary", "counts", "log")
+
+
+class EncoderSettings(GradientModelSettings):
+    """Settings of somebody else's encoder: those of every autoencoder, and the arguments of its constructor."""
+
+    model_config = ConfigDict(protected_namespaces=())
+    title: ClassVar[str] = "own encoder"
+    class_path: ClassVar[str] = "milrec.models.encoders:EncoderModel"
+    starts: ClassVar[tuple[str, ...]] = ("glorot",)
+    default_rate: ClassVar[float] = 3e-3
+    encoder_class: ClassVar[type[nn.Module]]
+    model: str
+    n_factors: int = Field(200, ge=1, description="D, the size of the latents")
+    decoder: OutputActivation = "sigmoid"
+    corruption: Corruption = 0.5
+
+    def provenance(self) -> dict[str, str]:
+        return {"model_class": f"{self.encoder_class.__module__}:{self.encoder_class.__qualname__}"}
+
+    def arguments(self) -> dict[str, Any]:
+        """What the encoder's constructor is called with, but for n_items."""
+        own = set(type(self).model_fields) - set(EncoderSettings.model_fields)
+        return {name: getattr(self, name) for name in ("n_factors", *sorted(own))}
+
+
+class EncoderModel(GradientModel):
+    """An encoder in front of the shared decoder."""
+
+    settings: EncoderSettings
+    draws: ClassVar[bool] = True
+
+    def __init__(self, settings: EncoderSettings, n_items: int) -> None:
+        super().__init__()
+        self.settings = settings
+        kind = settings.encoder_class
+        self.encoder = kind(n_items=n_items, **settings.arguments())
+        self.decoder_weight = nn.Parameter(zeros(n_items, settings.n_factors))
+        self.decoder_bias = nn.Parameter(zeros(n_items))
+        weights, unit_length = getattr(kind, "input_weights", "binary"), getattr(kind, "unit_length", True)
+        self.reader = Reader(n_items, 0, weights, unit_length, settings.corruption)
+        self.rows_independent: bool = getattr(kind, "rows_independent", False)
+
+    @classmethod
+    def build(cls, settings: EncoderSettings, n_users: int, n_items: int) -> Self:
+        return cls(settings, n_items)
+
+    def enter(self, inputs: Rows) -> Tensor:
+        return torch.from_numpy(inputs.dense(self.n_items)).to(self.decoder_weight.device)  # (n_users, n_items)
+
+    def latent(self, entering: Tensor) -> Tensor:
+        latent: Tensor = self.encoder(entering)
+        wanted = (len(entering), self.settings.n_factors)
+        if not isinstance(latent, Tensor) or latent.shape != wanted:
+            found = tuple(latent.shape) if isinstance(latent, Tensor) else type(latent).__name__
+            raise FitError(
+                f"encoder '{self.settings.model}' returned {found} for {len(entering)} users; a tensor of shape "
+                f"{wanted} is needed: a row of n_factors numbers for each user"
+            )
+        return latent
+
+    def latents(self, users: Users) -> Tensor:
+        inputs = self.enter(self.reader.inputs(users).filled(ROWS))
+        with torch.no_grad():
+            if self.rows_independent:
+                return self.latent(inputs).contiguous()
+            latents = torch.zeros(ROWS, self.width, device=inputs.device)
+            for user in range(users.n_users):
+                latents[user] = self.latent(inputs[user : user + 1])[0]
+            return latents
+
+    def decayed(self) -> list[str]:
+        """The decoder's weights, and whatever matrices the encoder has."""
+        return [name for name, value in self.named_parameters() if value.dim() > 1]
+
+    def initialise(self, seed: int) -> None:
+        """The decoder as everywhere; the encoder keeps what its constructor gave it."""
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            nn.init.xavier_uniform_(self.decoder_weight, generator=generator)
+            nn.init.trunc_normal_(self.decoder_bias, std=1e-3, a=-2e-3, b=2e-3, generator=generator)
+
+
+def encoder_settings(encoder: type[nn.Module]) -> type[EncoderSettings]:
+    """The settings type of an encoder, read off its constructor; what is wrong with the class is said at once."""
+    known: Any = encoder
+    return _settings_of(known)
+
+
+@cache
+def _settings_of(encoder: Any) -> type[EncoderSettings]:
+    if not (inspect.isclass(encoder) and issubclass(encoder, nn.Module)):
+        raise SettingsError(f"{encoder!r:.80} is not a class of torch.nn.Module")
+    name = getattr(encoder, "name", encoder.__name__.lower())
+    if not isinstance(name, str) or not name.isidentifier() or name in MODELS:
+        raise SettingsError(f"an encoder cannot be called {name!r}; give its class another name, e.g. name = 'mine'")
+    weights = getattr(encoder, "input_weights", "binary")
+    if weights not in _INPUT_WEIGHTS:
+        raise SettingsError(f"encoder '{name}' has input_weights {weights!r}; known: {', '.join(_INPUT_WEIGHTS)}")
+    fields: dict[str, Any] = {"model": (Literal[name], name), **_arguments(encoder, name)}
+    settings = create_model(f"{encoder.__name__}Settings", __base__=EncoderSettings, **fields)
+    settings.encoder_class = encoder
+    settings.__doc__ = encoder.__doc__ or f"The encoder '{name}'."
+    return settings
+
+
+def _arguments(encoder: type[nn.Module], name: str) -> dict[str, Any]:
+    """The constructor's own arguments as fields: type and default."""
+    parameters = dict(inspect.signature(encoder).parameters)
+    lacking = [one for one in _GIVEN if one not in parameters]
+    if lacking:
+        raise SettingsError(
+            f"the constructor of encoder '{name}' takes no '{lacking[0]}'; it needs n_items and n_factors"
+        )
+    hints = get_type_hints(encoder.__init__)
+    fields: dict[str, Any] = {}
+    for key, parameter in parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise SettingsError(f"the constructor of encoder '{name}' takes '{parameter}'; name each argument instead")
+        if key in EncoderSettings.model_fields and key not in _GIVEN:
+            raise SettingsError(f"the constructor of encoder '{name}' takes '{key}', which is a setting of every model")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        if key == "n_factors" and default is not ...:
+            fields[key] = (int, Field(default, ge=1))
+        elif key not in _GIVEN:
+            fields[key] = (hints.get(key, Any), default)
+    return fields
+
+
+def installed_encoder(name: str) -> type[nn.Module] | None:
+    """The encoder that an installed package offers under this name; nothing else is imported."""
+    for entry in entry_points(group=GROUP, name=name):
+        encoder: type[nn.Module] = entry.load()
+        return encoder
+    return None
+
+
+def encoder_named(name: str, encoders: Sequence[type[nn.Module]]) -> type[EncoderSettings] | None:
+    """The settings type of an encoder that the caller gave, or that is installed, by its name."""
+    for encoder in encoders:
+        if encoder_settings(encoder).model_fields["model"].default == name:
+            return encoder_settings(encoder)
+    found = installed_encoder(name)
+    return None if found is None else encoder_settings(found)
+
+
+def import_encoder(path: str) -> type[nn.Module]:
+    """The class that `module:Class` names: the one place where code is imported because somebody named it."""
+    module, colon, name = path.partition(":")
+    if not colon or not module or not name:
+        raise SettingsError(f"'{path}' does not name a class; write module:Class, e.g. my_encoders:Gated")
+    try:
+        found: type[nn.Module] = getattr(import_module(module), name)
+    except ImportError as error:
+        raise SettingsError(f"module '{module}' cannot be imported ({error})") from None
+    except AttributeError:
+        raise SettingsError(f"module '{module}' has no class '{name}'") from None
+    encoder_settings(found)
+    return found

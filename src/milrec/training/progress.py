@@ -1,0 +1,64 @@
+"""What is known of a fit while it runs, and afterwards: its history, its progress, and who looks on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class History:
+    """How a fit went, one entry per validation."""
+
+    iterations: list[int] = field(default_factory=list)
+    epochs: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    measures: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    kept_iteration: int | None = None
+    stopped_early: bool = False
+
+    @property
+    def best(self) -> float | None:
+        return max(self.measures) if self.measures else None
+
+    @property
+    def kept(self) -> float | None:
+        """The measure of the weights that are kept: the best, or within the slack of it."""
+        return None if self.kept_iteration is None else self.measures[self.iterations.index(self.kept_iteration)]
+
+    @property
+    def last_step(self) -> int:
+        """The step whose weights the model has."""
+        return self.kept_iteration or self.iterations[-1]
+
+    def validations_since_best(self) -> int:
+        return len(self.measures) - 1 - self.measures.index(max(self.measures)) if self.measures else 0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress bar shows; models that are not fitted by gradient descent have steps and nothing else."""
+
+    iteration: int
+    total: int
+    epoch: float | None = None
+    loss: float | None = None
+    measure: float | None = None
+    best: float | None = None
+    history: History | None = None
+
+
+Validate = Callable[[Any], float]  # a model → its validation measure, higher is better
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who looks on during a fit: the validation measure, the checkpoint file and the progress bar, as far as wanted."""
+
+    validate: Validate | None = None
+    checkpoint: Path | None = None
+    report: Report | None = None
