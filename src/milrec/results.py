@@ -7,6 +7,7 @@ defaults here, and are left out again when the value is written. What a newer mi
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -30,6 +31,7 @@ SIGNIFICANCE = 0.05  # a difference with a smaller p is not put down to chance
 
 T = TypeVar("T")
 TailName = Literal["short", "medium", "long"]
+TAIL_NAMES: tuple[TailName, ...] = ("short", "medium", "long")
 TrialState = Literal["done", "given up", "failed", "broken"]
 PaperTableName = Literal["metrics", "held-out users"]
 PaperDataSet = Literal["ml-20m", "netflix", "lastfm-360k"]
@@ -165,6 +167,12 @@ class Trial(Record):
     error: str | None = None
 
 
+def best_trial(trials: Iterable[Trial]) -> Trial | None:
+    """The first of those with the highest validation measure; a trial that was given up is never the best."""
+    done = [(trial.value, trial) for trial in trials if trial.state == "done" and trial.value is not None]
+    return max(done, key=lambda one: one[0], default=(0.0, None))[1]
+
+
 class Search(Record):
     """The search for a model's settings on the validation part."""
 
@@ -175,8 +183,7 @@ class Search(Record):
 
     def best(self) -> Trial | None:
         """The trial that was chosen."""
-        done = [trial for trial in self.trials if trial.state == "done" and trial.value is not None]
-        return max(done, key=lambda trial: trial.value or 0.0, default=None)
+        return best_trial(self.trials)
 
 
 class Comparison(Record):
@@ -304,9 +311,7 @@ class Results(Record):
         try:
             return cls.model_validate_json(json.dumps(value), strict=True)  # as JSON, in which lists become tuples
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise FolderError(f"{where} is damaged: '{place}': {first['msg'].lower()}") from None
+            raise damaged(error, where) from None
 
     def write(self, path: Path) -> None:
         write_json(path, self.as_json())
@@ -331,3 +336,10 @@ class Results(Record):
 def results_file(path: Path) -> Path:
     """The file of results in a run folder, or the file itself."""
     return path / FILE if path.is_dir() else path
+
+
+def damaged(error: ValidationError, where: str) -> FolderError:
+    """One sentence about the first thing that is wrong with a file."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return FolderError(f"{where} is damaged at '{place}': {first['msg'][0].lower()}{first['msg'][1:]}")
