@@ -22,6 +22,11 @@ from safetensors import safe_open
 
 from milrec import load
 from milrec.cli.app import main
+from milrec.data.downloads import NAMES
+from milrec.data.formats import FORMATS, LIST_ENDINGS
+from milrec.losses import LOSSES
+from milrec.models.settings import MODELS
+from milrec.storage import locked
 
 
 def milrec(*arguments, cwd=None, **options):
@@ -76,6 +81,11 @@ def test_help_and_mistakes_do_not_wait_for_torch(work):
     code = """
 import sys
 from milrec.cli.app import main
+from milrec.data.downloads import NAMES
+from milrec.data.formats import FORMATS, LIST_ENDINGS
+from milrec.losses import LOSSES
+from milrec.models.settings import MODELS
+from milrec.storage import locked
 sys.argv = ["milrec", *sys.argv[1:]]
 try:
     main()
@@ -531,3 +541,51 @@ def test_a_refit_that_cannot_be_is_refused_before_the_fit(work):
     succeeds("split", "data", "--out", "by-users", "--protocol", "users", cwd=work)
     assert "keeps back other users" in refuses("fit", "by-users", "--out", "m", "--refit", *QUICK, cwd=work)
     assert not (work / "m").exists() and not (work / "m.partial").exists()
+
+
+RUN = """
+title = "three fits and a search"
+[data.simulate]
+users = 150
+items = 80
+[search]
+trials = 2
+[[models]]
+name = "Popularity"
+model = "popularity"
+[[models]]
+name = "Diverges"
+loss = "mil"
+settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
+[[models]]
+name = "Searched"
+model = "ease"
+search = { regularization = [10.0, 500.0] }
+"""
+
+
+def test_show_says_what_a_run_has_finished_what_failed_and_what_was_interrupted(tmp_path):
+    (tmp_path / "recipe.toml").write_text(RUN)
+    assert "the run ended with failures" in milrec("experiment", "recipe.toml", "--out", "run", cwd=tmp_path).stderr
+    shown = succeeds("show", "run", cwd=tmp_path).stdout
+    assert "finished: Popularity; Searched\n" in shown and "nothing yet" not in shown
+    assert "trials of searches: 2 done\n" in shown
+    assert "failed: Diverges: " in shown and "lower learning_rate" in shown
+    assert "under way" not in shown and "interrupted" not in shown
+    (tmp_path / "run/jobs/popularity-seed0/result.json").unlink()
+    shown = succeeds("show", "run", cwd=tmp_path).stdout
+    assert "finished: Searched\n" in shown and "interrupted: Popularity\n" in shown
+    with locked(tmp_path / "run/.lock"):
+        assert "under way: Popularity\n" in succeeds("show", "run", cwd=tmp_path).stdout
+    shutil.rmtree(tmp_path / "run/jobs")
+    assert "finished: nothing yet\n" in succeeds("show", "run", cwd=tmp_path).stdout
+
+
+def test_help_names_every_data_set_format_model_and_loss():
+    def words(command: str) -> str:
+        return " ".join(succeeds(command, "--help").stdout.replace("│", " ").split())
+
+    assert all(name in words("download") for name in NAMES)
+    assert all(name in words("prepare") for name in FORMATS)
+    assert all(name in words("fit") for name in [*MODELS, *LOSSES])
+    assert all(ending in words("recommend") for ending in LIST_ENDINGS)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from milrec.data.downloads import BY_FORM, DOWNLOADS, Download, fetch, known_download
+from milrec.data.downloads import BY_FORM, DOWNLOADS, Download, known_download
+from milrec.data.fetch import fetch
 from milrec.errors import DownloadError
 
 CONTENT = bytes(n * n % 251 for n in range(1_000))

@@ -10,7 +10,8 @@ import pytest
 import milrec
 from conftest import real_data
 from milrec.data.filters import Filters
-from milrec.data.read import FORMATS, parse_conditions, prepare_source, read_source, recognised_format
+from milrec.data.formats import FORMATS
+from milrec.data.read import parse_conditions, prepare_source, read_source, recognised_format
 from milrec.data.tables import Columns
 from milrec.errors import DataError
 

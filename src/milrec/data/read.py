@@ -9,11 +9,11 @@ from typing import Any
 
 from milrec.data.archives import LASTFM_FILE, detected, read_lastfm, read_movielens, read_netflix, read_parquet_folder
 from milrec.data.filters import Filters, Prepared, prepare
+from milrec.data.formats import ARCHIVE_ENDINGS, FORMATS, PARQUET_ENDINGS, TEXT_ENDINGS
 from milrec.data.interactions import Interactions
 from milrec.data.tables import Columns, Rows, read_rows, read_titles, rows_of
 from milrec.errors import DataError, unknown
 
-FORMATS = ("csv", "lastfm", "movielens", "netflix", "parquet")
 PAPER_FILTERS = {  # section 3.1 of the paper
     "movielens": Filters(adopt_min=4, min_per_user=5),
     "netflix": Filters(adopt_min=4, min_per_user=5),
@@ -69,11 +69,11 @@ def recognised_format(path: Path) -> str:
             return "lastfm"
         if path.name in ("u.data", "ratings.dat"):
             return "movielens"
-        if suffixes.endswith((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")):
+        if suffixes.endswith(TEXT_ENDINGS):
             return "csv"
-        if suffixes.endswith((".parquet", ".pq")):
+        if suffixes.endswith(PARQUET_ENDINGS):
             return "parquet"
-        if not suffixes.endswith((".zip", ".tar", ".tgz", ".tar.gz", ".gz")):
+        if not suffixes.endswith(ARCHIVE_ENDINGS):
             raise DataError(f"the format of '{path}' is not known by its name; say --format {'|'.join(FORMATS)}")
     found = detected(path)
     if found is None:

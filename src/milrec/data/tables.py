@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
+from milrec.data.formats import PARQUET_ENDINGS
 from milrec.errors import DataError
 
 USER_NAMES = (
@@ -105,7 +106,7 @@ def rows_of(table: Any, columns: Columns, where: str = "the table", note: str | 
 
 def read_titles(source: Path, item: str | None = None) -> pa.Table:
     """A table of items (id, title, and genres where there are any) from a CSV/TSV or Parquet file."""
-    kind = "parquet" if source.suffix in (".parquet", ".pq") else "csv"
+    kind = "parquet" if source.suffix in PARQUET_ENDINGS else "csv"
     names = column_names(source, kind)
     id_column = item if item in names else _recognised((*ITEM_NAMES, "id"), names)
     title = _recognised(TITLE_NAMES, names)

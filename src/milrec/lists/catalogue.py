@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from milrec.data.interactions import Interactions, numbers_of
 from milrec.errors import UnknownIdError
-from milrec.metrics.tail import TailInterval, log_popularity, popularity_order, tail_intervals
+from milrec.metrics.tail import TailInterval, log_popularity, popularity_curve, popularity_order, tail_intervals
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -95,6 +95,10 @@ class Catalogue:
     def falling(self) -> npt.NDArray[np.int64]:
         """The popularity of the items, largest first."""
         return np.sort(self.popularity)[::-1]
+
+    def popularity_curve(self, n_points: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.integer[Any]]]:
+        """Ranks spread evenly on a logarithmic scale, and the popularity at each."""
+        return popularity_curve(self.falling, n_points)
 
     @cached_property
     def members(self) -> list[npt.NDArray[np.int64]]:

@@ -122,14 +122,13 @@ class Served:
 
     def popularity_curve(self, points: int) -> dict[str, Any]:
         """Popularity by rank, at ranks that lie evenly on a logarithmic scale."""
-        falling = self.recommender.catalogue.falling
-        n_items = len(falling)
-        ranks = np.unique(np.geomspace(1, n_items, num=points).round().astype(np.int64))
-        short, medium, _ = (len(members) for members in self.recommender.catalogue.members)
+        catalogue = self.recommender.catalogue
+        ranks, popularity = catalogue.popularity_curve(points)
+        short, medium, _ = (len(members) for members in catalogue.members)
         return {
-            "n_items": n_items,
+            "n_items": len(catalogue.popularity),
             "ranks": ranks.tolist(),
-            "popularity": falling[ranks - 1].tolist(),
+            "popularity": popularity.tolist(),
             "cuts": {"short": short, "medium": short + medium},
         }
 

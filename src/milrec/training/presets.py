@@ -54,6 +54,14 @@ def settings_for(
     return chosen.with_values(values or {})
 
 
+def own_settings(model: str) -> list[FitSettings]:
+    """milrec's own settings for a model, under each loss that it can be fitted with."""
+    settings = settings_for(model)
+    if settings.loss is None:
+        return [settings]
+    return [settings_for(model, loss) for loss in settings.model.losses or LOSSES]
+
+
 def _paper_row(name: str, loss: str | None) -> GradientFit:
     chosen = PAPER_MODELS[name]
     if loss not in (None, chosen.loss.loss):
