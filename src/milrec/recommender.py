@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 from scipy.sparse import csr_array
@@ -24,6 +25,7 @@ from milrec.lists.export import item_columns, list_batch, list_schema
 from milrec.lists.query import Answer, Asked, Query, Rules, Wanted, ask, known_user, list_length, wanted
 from milrec.lists.scores import top_items
 from milrec.models.contract import build_model
+from milrec.models.factorization import MatrixFactorization
 from milrec.models.factors import Factors
 from milrec.models.item_to_item import ItemToItem
 from milrec.models.popularity import Popularity
@@ -36,6 +38,14 @@ from milrec.training.targets import n_missing_drawn
 
 _USERS_AT_ONCE = 2048
 Told = Callable[[Any, str], None]  # a user (None: a new one), and what could not be met in the list
+
+
+class Nearest(NamedTuple):
+    """The items most like another, by number, and how alike they are."""
+
+    items: npt.NDArray[np.int64]
+    likeness: npt.NDArray[np.float32]
+    measure: str  # cosine, or weight
 
 
 def fit(
@@ -125,6 +135,11 @@ class Recommender:
         """
         more = renumbered(csr_array(data.adopted + data.rejected), data, self.fitted.train)
         return Recommender(replace(self.fitted, removed=csr_array(self.fitted.removed + more)))
+
+    @property
+    def folds_in(self) -> bool:
+        """Whether a list for a new user takes long, because a row of factors has to be fitted for it."""
+        return isinstance(self.fitted.model, MatrixFactorization)
 
     @property
     def user_ids(self) -> list[Any]:
@@ -245,6 +260,13 @@ class Recommender:
 
         For EASE and SLIM, those to which the item gives the largest weights above 0, with a column `weight`.
         """
+        found = self.nearest_items(item, n)
+        columns = {"rank": pa.array(np.arange(1, len(found.items) + 1, dtype=np.int32))}
+        columns |= item_columns(self.fitted.train, self.catalogue, found.items)
+        return pa.table({**columns, found.measure: pa.array(found.likeness)})
+
+    def nearest_items(self, item: Any, n: int) -> Nearest:
+        """The same in numbers."""
         model = self.fitted.model
         if isinstance(model, Popularity):
             raise SettingsError("a popularity model has no item factors to compare")
@@ -257,9 +279,7 @@ class Recommender:
         likeness[number] = -np.inf
         items = top_items(likeness[None, :], list_length(n))[0]
         items = items[items >= 0]
-        columns = {"rank": pa.array(np.arange(1, len(items) + 1, dtype=np.int32))}
-        columns |= item_columns(self.fitted.train, self.catalogue, items)
-        return pa.table({**columns, name: pa.array(likeness[items])})
+        return Nearest(items, likeness[items], name)
 
     @cached_property
     def _directions(self) -> torch.Tensor:

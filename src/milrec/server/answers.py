@@ -152,9 +152,7 @@ class Curve(BaseModel):
 
 
 def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
-    """An answer of the library as the server gives it out: ids as text, each item with its place by popularity."""
-    catalogue = served.recommender.catalogue
-    places = catalogue.places[catalogue.item_numbers([one.item for one in answer.items])].tolist()
+    """An answer of the library as the server sends it, with ids as text."""
     items = [
         {
             "rank": one.rank,
@@ -163,10 +161,10 @@ def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
             "score": one.score,
             "popularity": one.popularity,
             "tail": one.tail,
-            "place": place,
+            "place": one.place,
             "reasons": [{"item": str(r.item), "title": r.title, "weight": r.weight} for r in one.reasons],
         }
-        for one, place in zip(answer.items, places, strict=True)
+        for one in answer.items
     ]
     return {
         "model": served.name,

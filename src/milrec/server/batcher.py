@@ -16,11 +16,10 @@ from typing import Any
 
 from milrec.errors import BusyError
 from milrec.lists.query import Answer, Asked, Query
-from milrec.lists.scores import FOLDED_ROWS
-from milrec.models.factorization import MatrixFactorization
 from milrec.server.model import Served
 
 _PORTION = 10_000  # items, reasons and rules that are worked on before others have their turn
+_FOLDED_IN = 8  # new users whose factors have to be fitted, in a portion
 
 
 def size_of(n: int, reasons: int, n_rules: int) -> int:
@@ -44,10 +43,10 @@ class _List:
     def size(self) -> int:
         """As much of a portion as the list takes; folding in takes long, and longer still with reasons."""
         size = size_of(self.query.n, self.query.reasons, len(self.query.rules))
-        if isinstance(self.served.recommender.fitted.model, MatrixFactorization):
+        if self.served.recommender.folds_in:
             if self.query.reasons:
                 return _PORTION
-            return size if self.query.user is not None else max(size, _PORTION // FOLDED_ROWS)
+            return size if self.query.user is not None else max(size, _PORTION // _FOLDED_IN)
         return size
 
 
