@@ -143,13 +143,13 @@ def settings_for(
         if loss is not None and chosen.loss is not None and loss != chosen.loss.loss:
             raise SettingsError(
                 f"model '{model}' is a row of the paper with loss '{chosen.loss.loss}'; "
-                "for another loss say --model dae or mf"
+                "for another loss give `model='dae'` or `model='mf'`"
             )
     elif model in DEFAULT_LOSSES:
         chosen = _defaults(model, loss or DEFAULT_LOSSES[model])
     elif model in MODELS:
         if loss is not None:
-            raise SettingsError(f"model '{model}' has no loss; leave --loss out")
+            raise SettingsError(f"model '{model}' has no loss; leave `loss` out")
         chosen = FitSettings(model=MODELS[model]())
     else:
         raise SettingsError(unknown("model", model, [*PAPER_MODELS, *MODELS]))
