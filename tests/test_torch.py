@@ -11,13 +11,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from milrec.sampling import n_missing_drawn as n_missing_drawn_by_fit
 from scipy.sparse import csr_array
 from scipy.stats import chisquare
 
 import milrec
 from milrec.losses import MissingInformationLoss as MissingInformationSettings
 from milrec.losses import Targets
-from milrec.sampling import n_missing_drawn as n_missing_drawn_by_fit
 from milrec.torch import MissingInformationLoss, expected_weight, n_missing_drawn, sample_missing
 
 CASES = {

@@ -67,7 +67,7 @@ def _paper_row(name: str, loss: str | None) -> GradientFit:
     if loss not in (None, chosen.loss.loss):
         raise SettingsError(
             f"model '{name}' is a row of the paper with loss '{chosen.loss.loss}'; "
-            "for another loss say --model dae or mf"
+            "for another loss give `model='dae'` or `model='mf'`"
         )
     return chosen
 
@@ -77,7 +77,7 @@ def _defaults(kind: type[ModelSettings], loss: str | None) -> FitSettings:
     name = kind.model_fields["model"].default
     if not kind.needs_loss:
         if loss is not None:
-            raise SettingsError(f"model '{name}' has no loss; leave --loss out")
+            raise SettingsError(f"model '{name}' has no loss; leave `loss` out")
         return fit_settings({"model": {"model": name}})
     gradient = cast(type[GradientModelSettings], kind)
     loss = loss or gradient.default_loss
