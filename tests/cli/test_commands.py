@@ -22,6 +22,11 @@ from safetensors import safe_open
 
 from milrec import load
 from milrec.cli.app import main
+from milrec.data.downloads import NAMES
+from milrec.data.formats import FORMATS, LIST_ENDINGS
+from milrec.losses import LOSSES
+from milrec.models.settings import MODELS
+from milrec.storage import locked
 
 
 def milrec(*arguments, cwd=None, **options):
@@ -76,6 +81,11 @@ def test_help_and_mistakes_do_not_wait_for_torch(work):
     code = """
 import sys
 from milrec.cli.app import main
+from milrec.data.downloads import NAMES
+from milrec.data.formats import FORMATS, LIST_ENDINGS
+from milrec.losses import LOSSES
+from milrec.models.settings import MODELS
+from milrec.storage import locked
 sys.argv = ["milrec", *sys.argv[1:]]
 try:
     main()
@@ -207,7 +217,7 @@ def test_items_are_found_by_title(work):
         (["split", "data", "--out", "s", "--test", "data"], "no adopted pair of the test part is left to be found"),
         (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "leave it out with --test"),
         (["split", "data", "--out", "s", "--protocol", "users", "--held-out", "0.2"], "leave it out with --test or"),
-        (["split", "data", "--out", "s", "--held-out", "0.7"], "held_out is a share between 0 and 0.5"),
+        (["split", "data", "--out", "s", "--held-out", "0.7"], "--held-out is a share between 0 and 0.5"),
         (["fit", "data", "--out", "m"], "'data' is a data folder; a split folder is needed"),
         (["fit", "split", "--out", "model"], "already holds a model folder"),
         (["fit", "split", "--out", "data"], "holds a milrec data folder; choose another place"),
@@ -303,10 +313,10 @@ def test_ids_come_back_exactly_as_they_went_in(tmp_path):
         ("user,item\n,b\n", [], "row 1 has an empty id"),
         ("who,what\na,b\n", [], "name one of who, what with --user"),
         ("user,item,stars\na,b,2\n", ["--value", "stars", "--adopt-min", "4"], "no adopted items left"),
-        ("user,item,stars\na,b,2\n", ["--adopt-min", "4"], "need a value column"),
+        ("user,item,stars\na,b,2\n", ["--adopt-min", "4"], "need a column of values"),
         ("user,item,test\na,b,1\n", ["--where", "test=0"], "no row of 'table.csv' has test=0; the column holds 1"),
         ("user,item,test\na,b,1\n", ["--where", "tset=0"], "has no column 'tset'; its columns are user, item, test"),
-        ("user,item,test\na,b,1\n", ["--where", "test"], "'test' is no condition; write COLUMN=VALUE"),
+        ("user,item,test\na,b,1\n", ["--where", "test"], "'test' is not a condition; write COLUMN=VALUE"),
         (
             "user,item,test\na,b,1\n",
             ["--where", "test=1", "--where", "test=2"],
@@ -531,3 +541,51 @@ def test_a_refit_that_cannot_be_is_refused_before_the_fit(work):
     succeeds("split", "data", "--out", "by-users", "--protocol", "users", cwd=work)
     assert "keeps back other users" in refuses("fit", "by-users", "--out", "m", "--refit", *QUICK, cwd=work)
     assert not (work / "m").exists() and not (work / "m.partial").exists()
+
+
+RUN = """
+title = "three fits and a search"
+[data.simulate]
+users = 150
+items = 80
+[search]
+trials = 2
+[[models]]
+name = "Popularity"
+model = "popularity"
+[[models]]
+name = "Diverges"
+loss = "mil"
+settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
+[[models]]
+name = "Searched"
+model = "ease"
+search = { regularization = [10.0, 500.0] }
+"""
+
+
+def test_show_says_what_a_run_has_finished_what_failed_and_what_was_interrupted(tmp_path):
+    (tmp_path / "recipe.toml").write_text(RUN)
+    assert "the run ended with failures" in milrec("experiment", "recipe.toml", "--out", "run", cwd=tmp_path).stderr
+    shown = succeeds("show", "run", cwd=tmp_path).stdout
+    assert "finished: Popularity; Searched\n" in shown and "nothing yet" not in shown
+    assert "trials of searches: 2 done\n" in shown
+    assert "failed: Diverges: " in shown and "lower learning_rate" in shown
+    assert "under way" not in shown and "interrupted" not in shown
+    (tmp_path / "run/jobs/popularity-seed0/result.json").unlink()
+    shown = succeeds("show", "run", cwd=tmp_path).stdout
+    assert "finished: Searched\n" in shown and "interrupted: Popularity\n" in shown
+    with locked(tmp_path / "run/.lock"):
+        assert "under way: Popularity\n" in succeeds("show", "run", cwd=tmp_path).stdout
+    shutil.rmtree(tmp_path / "run/jobs")
+    assert "finished: nothing yet\n" in succeeds("show", "run", cwd=tmp_path).stdout
+
+
+def test_help_names_every_data_set_format_model_and_loss():
+    def words(command: str) -> str:
+        return " ".join(succeeds(command, "--help").stdout.replace("│", " ").split())
+
+    assert all(name in words("download") for name in NAMES)
+    assert all(name in words("prepare") for name in FORMATS)
+    assert all(name in words("fit") for name in [*MODELS, *LOSSES])
+    assert all(ending in words("recommend") for ending in LIST_ENDINGS)

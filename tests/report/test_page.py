@@ -12,10 +12,11 @@ import made_up
 from milrec.errors import FolderError
 from milrec.experiments.recipe import read_recipe
 from milrec.experiments.run import run
-from milrec.report import svg
+from milrec.report import figures, svg
 from milrec.report.page import render
-from milrec.report.paper import MIL_PAIRS, figures
+from milrec.report.paper import MIL_PAIRS
 from milrec.report.summary import entries_of
+from milrec.results import Results
 
 RECIPE = """
 title = "A <small> run & its report"
@@ -43,8 +44,8 @@ settings = { epochs = 4, n_factors = 16 }
 
 class Silent:
     def stage(self, text): ...
-    def progress(self, job, values): ...
-    def ended(self, job, result): ...
+    def progress(self, job, event): ...
+    def ended(self, job, outcome): ...
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +109,14 @@ def table(page: str, name: str) -> list[list[str]]:
 
 def test_the_table_shows_the_measures_of_the_results(results):
     header, *rows = table(render(results), "measures")
-    assert [row[0] for row in rows] == [model["name"] for model in results["models"]]
-    for row, model in zip(rows, results["models"], strict=True):
+    assert [row[0] for row in rows] == [model.name for model in results.models]
+    for row, model in zip(rows, results.models, strict=True):
         shown = row[header.index("NDCG@100")].split()[0]
-        assert shown == f"{model['evaluation']['ndcg@100']:.3f}"
+        assert shown == f"{model.evaluation.mean('ndcg@100'):.3f}"
 
 
 def test_the_best_of_a_column_is_marked(results):
-    best = max(model["evaluation"]["ndcg@100"] for model in results["models"])
+    best = max(model.evaluation.mean("ndcg@100") for model in results.models)
     assert f"<b>{best:.3f}</b>" in render(results)
 
 
@@ -154,14 +155,12 @@ def test_the_page_is_one_file_that_asks_for_nothing(results):
 
 
 def test_rendering_is_a_pure_function_of_the_results(results):
-    assert render(results) == render(json.loads(json.dumps(results)))
+    assert render(results) == render(Results.of(json.loads(json.dumps(results.as_json())), "the same"))
 
 
-def test_what_is_no_result_is_refused():
-    with pytest.raises(FolderError, match="not the results of a milrec run"):
-        render({"some": "json"})
+def test_a_run_without_a_finished_model_has_no_report():
     with pytest.raises(FolderError, match="no finished model"):
-        render({"format": "milrec-results", "models": []})
+        render(made_up.run([]))
 
 
 def test_several_seeds_are_shown_as_a_mean_with_their_standard_deviation():
@@ -230,15 +229,15 @@ def test_failures_are_shown_in_a_box(full, results):
 
 def test_a_search_shows_its_trials_and_says_what_it_chose(full):
     page = render(full)
-    search = full["searches"][0]
-    values = [trial for trial in search["trials"] if trial["value"] is not None]
+    search = full.searches[0]
+    values = [trial for trial in search.trials if trial.value is not None]
     drawn = figures.trials(search, "mil")
     assert drawn.count("<circle") == len(values) + 1  # and the ring
-    assert drawn.count('fill="var(--card)"') == sum(trial["state"] == "given up" for trial in values)
+    assert drawn.count('fill="var(--card)"') == sum(trial.state == "given up" for trial in values)
     assert "12 trials (2 given up, 2 failed)" in page
     header, *rows = table(page, "making")
     chosen = {row[0]: row[header.index("chosen on validation")] for row in rows}
-    assert chosen["Popularity"] == "–" and chosen[search["name"]].startswith("weight_decay = ")
+    assert chosen["Popularity"] == "–" and chosen[search.name].startswith("weight_decay = ")
 
 
 def test_a_search_without_a_value_is_words_alone():
@@ -250,7 +249,7 @@ def test_a_search_without_a_value_is_words_alone():
 
 def test_dials_are_lines_with_their_values_as_tool_tips(full):
     drawn = figures.trade(entries_of(full))
-    dialled = {model["name"] for model in full["models"] if "dialled" in model}
+    dialled = {model.name for model in full.models if model.dialled}
     assert drawn.count("<polyline") == len(dialled) == 4
     assert "MIL lin-sig: dial 0.2, NDCG@100 0.3490, long tail 35.9 %" in drawn
     assert "MF-square: long-tail share" in drawn  # a model without dials is a point
@@ -280,11 +279,10 @@ def test_where_all_pairs_of_the_paper_are_in_the_run_none_is_marked():
     assert lines[5:] == [("A = 5e5, γ = 10", "ink", "6 4"), ("A = 12.5, γ = 3", "ink", "2 3")]
 
 
-def test_claims_of_which_none_can_be_told_are_not_listed(full):
+def test_claims_are_not_listed_if_none_can_be_decided(full):
     assert "The paper's claims in this run" in render(full)
-    alone = [model for model in full["models"] if model["name"] == "Popularity"]
-
-    assert "The paper's claims in this run" not in render({**full, "models": alone, "comparisons": {}})
+    alone = tuple(model for model in full.models if model.name == "Popularity")
+    assert "The paper's claims in this run" not in render(full.model_copy(update={"models": alone, "comparisons": {}}))
 
 
 def test_comparisons_are_shown_from_the_side_of_mil(full):
@@ -296,7 +294,7 @@ def test_comparisons_are_shown_from_the_side_of_mil(full):
 
 
 def test_results_of_older_runs_are_still_shown(results):
-    older = json.loads(json.dumps(results))
+    older = results.as_json()
     for name in ("paper", "searches", "comparisons", "failures"):
         older.pop(name, None)
     for model in older["models"]:
@@ -304,7 +302,7 @@ def test_results_of_older_runs_are_still_shown(results):
             model.pop(name, None)
         if model["history"]:
             model["history"].pop("kept_iteration", None)
-    page = render(older)
+    page = render(Results.of(older, "an older run"))
     for section in ("paper", "searches", "comparisons", "failures"):
         assert f'id="{section}"' not in page
 

@@ -401,7 +401,7 @@ def test_a_model_without_a_loss_takes_none_and_no_training(model):
     settings = settings_for(model)
     assert (settings.loss, settings.target_set, settings.training) == (None, None, None)
     assert fit_settings(settings.model_dump()) == settings
-    with pytest.raises(SettingsError, match=f"model '{model}' has no loss; leave --loss out"):
+    with pytest.raises(SettingsError, match=f"model '{model}' has no loss; leave `loss` out"):
         settings_for(model, "mil")
     with pytest.raises(SettingsError, match=f"unknown setting 'epochs' for {model}; known settings: "):
         settings_for(model, values={"epochs": 3})

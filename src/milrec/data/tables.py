@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
+from milrec.data.formats import PARQUET_ENDINGS
 from milrec.errors import DataError
 
 USER_NAMES = (
@@ -105,7 +106,7 @@ def rows_of(table: Any, columns: Columns, where: str = "the table", note: str | 
 
 def read_titles(source: Path, item: str | None = None) -> pa.Table:
     """A table of items (id, title, and genres where there are any) from a CSV/TSV or Parquet file."""
-    kind = "parquet" if source.suffix in (".parquet", ".pq") else "csv"
+    kind = "parquet" if source.suffix in PARQUET_ENDINGS else "csv"
     names = column_names(source, kind)
     id_column = item if item in names else _recognised((*ITEM_NAMES, "id"), names)
     title = _recognised(TITLE_NAMES, names)
@@ -219,7 +220,7 @@ def _chosen(columns: Columns, names: Sequence[str], where: str) -> Columns:
     for what, name in (("user", user), ("item", item)):
         if name is None:
             raise DataError(
-                f"no column of {where} is known to hold {what}s; name one of {', '.join(names)} with --{what}"
+                f"no column of {where} is known to hold {what}s; name one of {', '.join(names)} with `{what}`"
             )
     return replace(columns, user=user, item=item)
 
@@ -234,8 +235,8 @@ def _unused_value(columns: Columns, names: Sequence[str]) -> str | None:
     if unused is None or unused in (columns.user, columns.item, columns.time, *columns.where):
         return None
     return (
-        f"column '{unused}' is not used and every row counts as adopted; for ratings say "
-        f"--value {unused} --adopt-min 4, for counts --value {unused}"
+        f"column '{unused}' is not used and every row counts as adopted; if it holds ratings, give "
+        f"`value='{unused}'` and `adopt_min=4`, if counts, `value='{unused}'`"
     )
 
 

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from milrec.errors import FolderError, SettingsError
+from milrec.errors import SettingsError
 from milrec.metrics.names import known_measure
+from milrec.results import PaperDataSet, PaperTableName, Results
 from milrec.settings import Settings, build, read_toml
-from milrec.storage import read_json
 from milrec.training.presets import settings_for
 from milrec.training.settings import FitSettings
 
@@ -78,10 +78,10 @@ class SearchEntry(Settings):
 
 
 class PaperEntry(Settings):
-    """What of the paper a run is held against."""
+    """The table of the paper, and the data set in it, that a run is compared with."""
 
-    table: Literal["metrics", "held-out users"] = "metrics"
-    dataset: Literal["ml-20m", "netflix", "lastfm-360k"] = "ml-20m"
+    table: PaperTableName = "metrics"
+    dataset: PaperDataSet = "ml-20m"
 
 
 class ModelEntry(Settings):
@@ -248,9 +248,9 @@ def read_recipe(path: str | Path, data: str | Path | None = None, instead: Inste
     if data is not None:
         return _with_data(recipe, Path(data), None if instead.test is None else Path(instead.test))
     if instead.test is not None:
-        raise SettingsError("--test is the test part of --data; give both")
+        raise SettingsError("`test` is the test part of `data`; give both")
     if recipe.data is None:
-        raise SettingsError(f"'{path}' names no data; give a prepared data folder with --data")
+        raise SettingsError(f"'{path}' names no data; give a prepared data folder with `data`")
     if recipe.data.path is not None:
         given = None if recipe.data.test is None else path.parent / recipe.data.test
         return _with_data(recipe, path.parent / recipe.data.path, given)
@@ -298,13 +298,7 @@ def _wanted(entries: list[ModelEntry], names: list[str]) -> list[ModelEntry]:
 
 def _tuned(entries: list[ModelEntry], run: Path) -> list[ModelEntry]:
     """Entries with the values that a finished run found for models of the same name."""
-    results = read_json(run / "results.json" if run.is_dir() else run)
-    if not isinstance(results, dict) or results.get("format") != "milrec-results":
-        raise FolderError(f"'{run}' does not hold the results of a milrec run")
-    try:
-        found = {model["name"]: model["tuned"] for model in results["models"] if model.get("tuned")}
-    except (KeyError, TypeError, AttributeError):
-        raise FolderError(f"'{run}' does not hold the results of a milrec run") from None
+    found = Results.read(run).tuned()
     for entry in entries:
         if entry.search and entry.name not in found:
             known = ", ".join(found) or "none"

@@ -33,6 +33,12 @@ def log_popularity(popularity: Popularity) -> npt.NDArray[np.float64]:
     return logs
 
 
+def popularity_curve(falling: Popularity, n_points: int) -> tuple[npt.NDArray[np.int64], Popularity]:
+    """Ranks spread evenly on a logarithmic scale, and the adopters at each; `falling` has the most popular first."""
+    ranks = np.unique(np.geomspace(1, len(falling), n_points).round().astype(np.int64))
+    return ranks, falling[ranks - 1]
+
+
 def interval_cuts(popularity: Popularity) -> tuple[int, int]:
     """N33 and N66: how many of the most popular items hold one and two thirds of all interactions (table 7)."""
     cumulative = np.cumsum(popularity[popularity_order(popularity)])

@@ -118,12 +118,12 @@ def dots(one: Series, frame: Frame) -> str:
     """A mark at every point of a line."""
     parts = []
     for number, (a, b) in enumerate(zip(one.xs, one.ys, strict=True)):
-        said = one.tips[number] if one.tips else f"{frame.x.label} {_short(a)}, {_label(frame.y, b)}"
+        tip = one.tips[number] if one.tips else f"{frame.x.label} {_short(a)}, {_label(frame.y, b)}"
         fill = "var(--card)" if one.hollow and one.hollow[number] else f"var(--{one.colour})"
         parts.append(
             f'<circle cx="{frame.left(a):.1f}" cy="{frame.top(b):.1f}" r="3" fill="{fill}" '
             f'stroke="var(--{one.colour})" stroke-width="1.4">'
-            f"<title>{escape(one.name)}: {escape(said)}</title></circle>"
+            f"<title>{escape(one.name)}: {escape(tip)}</title></circle>"
         )
     return "".join(parts)
 

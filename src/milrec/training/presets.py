@@ -54,12 +54,20 @@ def settings_for(
     return chosen.with_values(values or {})
 
 
+def own_settings(model: str) -> list[FitSettings]:
+    """milrec's own settings for a model, under each loss that it can be fitted with."""
+    settings = settings_for(model)
+    if settings.loss is None:
+        return [settings]
+    return [settings_for(model, loss) for loss in settings.model.losses or LOSSES]
+
+
 def _paper_row(name: str, loss: str | None) -> GradientFit:
     chosen = PAPER_MODELS[name]
     if loss not in (None, chosen.loss.loss):
         raise SettingsError(
             f"model '{name}' is a row of the paper with loss '{chosen.loss.loss}'; "
-            "for another loss say --model dae or mf"
+            "for another loss give `model='dae'` or `model='mf'`"
         )
     return chosen
 
@@ -69,7 +77,7 @@ def _defaults(kind: type[ModelSettings], loss: str | None) -> FitSettings:
     name = kind.model_fields["model"].default
     if not kind.needs_loss:
         if loss is not None:
-            raise SettingsError(f"model '{name}' has no loss; leave --loss out")
+            raise SettingsError(f"model '{name}' has no loss; leave `loss` out")
         return fit_settings({"model": {"model": name}})
     gradient = cast(type[GradientModelSettings], kind)
     loss = loss or gradient.default_loss
