@@ -20,6 +20,7 @@ from milrec.compiled_lists import counts_below, found_in_lists, ordered_shares
 from milrec.config import LIST_LENGTH
 from milrec.errors import DataError
 from milrec.interactions import Interactions, Truth
+from milrec.interrupting import pause_point
 from milrec.models import Factors, Model, WeightedFactorization
 from milrec.presets import FitSettings
 from milrec.sampling import n_missing_drawn
@@ -97,6 +98,7 @@ def evaluate(
             tally.add_truth(lists, truth, audience)
         if report is not None:
             report(lists.users.stop, len(users))
+        pause_point("evaluate")
     tally.add_order(order)
     return replace(tally.result(len(users), held_out.dropped_targets), dial=float(dial))
 

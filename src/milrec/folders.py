@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from milrec.errors import FolderError
+from milrec.interrupting import pause_point
 
 MANIFEST = "milrec.json"
 FORMAT_VERSION = 1
@@ -64,6 +65,7 @@ def new_file(path: Path) -> Iterator[Path]:
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield draft
+        pause_point(f"new file {path.name}")
         _flush_to_disk(draft)
         draft.replace(path)
     finally:
@@ -97,6 +99,7 @@ def new_folder(path: Path, kind: str, replace: bool = False) -> Iterator[Draft]:
     draft = Draft(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)))
     try:
         yield draft
+        pause_point(f"new {kind} folder")
         _write_manifest(draft, kind)
         draft.path.chmod(0o777 & ~_umask())
         _put_in_place(draft.path, path)

@@ -1,4 +1,4 @@
-"""A job of a run: one model fitted with one seed, and judged. `python -m milrec.jobs RUN` does the jobs it is told of.
+"""A job of a run: one model fitted with one seed, and judged. `main` is a process that does the jobs it is told of.
 
 All of a job is in RUN/jobs/NAME: what to do (`job.json`), the log, the checkpoint, and at the end `result.json`,
 written whole or not at all. Names come by standard input, a line each, progress goes to standard output as lines of
@@ -287,10 +287,3 @@ def main() -> None:
             for checkpoint in ("checkpoint.safetensors", "refit.safetensors"):
                 path.with_name(checkpoint).unlink(missing_ok=True)
         tell({"ended": name})
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)

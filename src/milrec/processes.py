@@ -27,6 +27,7 @@ from milrec.jobs import Job
 from milrec.workers import available
 
 _PATIENCE = 30  # seconds that a process may take to end
+_PROCESS = "from milrec.entry import job; job()"
 
 Results = dict[str, dict[str, Any]]  # name of a job → its result
 Plan = Generator[list[Job], Results, None]
@@ -66,7 +67,7 @@ class _Hand:
         self.pursuit: _Pursuit | None = None
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - what it says before its first job; jobs have logs
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "milrec.jobs", str(run)],  # -P: never a module from the current folder
+            [sys.executable, "-P", "-c", _PROCESS, str(run)],  # -P: never a module from the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from milrec.asking import Query
 from milrec.errors import FolderError, MilrecError, SettingsError, UnknownIdError, unknown
+from milrec.interrupting import pause_point
 from milrec.scorer import Scorer
 from milrec.served import Served, load_served
 
@@ -61,6 +62,7 @@ class Service:
         try:
             self.scorer.check()
             new = load_served(name, old.path, self._known)
+            pause_point("reload")
             self._try(new)
             self._models[name] = new
             return new

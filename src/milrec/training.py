@@ -17,6 +17,7 @@ from milrec.checkpoints import FitState, History, fingerprint
 from milrec.config import TrainingSettings
 from milrec.errors import FitError, SettingsError
 from milrec.interactions import Interactions
+from milrec.interrupting import pause_point
 from milrec.models import Factors
 from milrec.presets import FitSettings
 from milrec.starting import start
@@ -119,6 +120,7 @@ def _run(state: FitState, train: Interactions, settings: FitSettings, seed: int,
         if watch.checkpoint is not None and time.monotonic() - written >= training.checkpoint_seconds:
             state.write(watch.checkpoint)
             written = time.monotonic()
+        pause_point("fit step", state.iteration)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from milrec.errors import SettingsError
 from milrec.folders import check_place, new_file
+from milrec.interrupting import pause_point
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 
@@ -63,6 +64,7 @@ def write_batches(
                 users += len(first.column("user").unique()) if "user" in first.schema.names else 1
                 if report is not None:
                     report(users)
+                pause_point("write lists")
                 first = next(batches, None)
         finally:
             writer.close()
