@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-LONG = 600  # seconds: no verdict depends on it, it only ends a test that would hang
+LONG = 300  # seconds: no verdict depends on it, it only ends a test that would hang
 _IMPORTS = Path(__file__).with_name("pausing_imports")
 
 
@@ -25,12 +25,13 @@ class Pause:
         self.point = point
         self._door = socket.create_server(("127.0.0.1", 0))
         self._door.settimeout(LONG)
+        self._address = self._door.getsockname()
         self._arrived: socket.socket | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         """That of a process which is to wait here."""
-        values = {**os.environ, "MILREC_PAUSE_AT": f"{self.point}@{self._door.getsockname()[1]}"}
+        values = {**os.environ, "MILREC_PAUSE_AT": f"{self.point}@{self._address[1]}"}
         if self.point.startswith("import "):
             values["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_IMPORTS), os.environ.get("PYTHONPATH")]))
         return values
@@ -40,8 +41,8 @@ class Pause:
 
         def knock() -> None:
             process.wait()
-            with contextlib.suppress(OSError):
-                socket.create_connection(self._door.getsockname()).close()
+            with contextlib.suppress(OSError):  # nobody waits any more
+                socket.create_connection(self._address).close()
 
         threading.Thread(target=knock, daemon=True).start()
 
@@ -64,6 +65,7 @@ class Pause:
         assert self._arrived is not None and self._arrived.recv(1) == b""
 
     def close(self) -> None:
+        """Let all go, and hold nobody any more."""
         self.let_go()
         self._door.close()
 
@@ -89,7 +91,7 @@ class Held:
     def interrupted(self) -> Ended:
         """Ctrl-C, once."""
         self.process.send_signal(signal.SIGINT)
-        self.pause.let_go()  # a step that is under way is finished first
+        self.pause.close()  # a step that is under way is finished first
         return self.ended()
 
     def killed(self) -> None:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pausing import held
 from safetensors import safe_open
 
 from milrec import load
 from milrec.cli import main
+from pausing import held
 
 
 def milrec(*arguments, cwd=None, **options):

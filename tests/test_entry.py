@@ -5,12 +5,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from made_up import the_papers_run
-from pausing import Held, held
 
 import milrec
+from made_up import the_papers_run
 from milrec.folders import write_json
 from milrec.interrupting import Interruptible
+from pausing import Held, held
 
 RECIPE = """
 title = "one model"
@@ -129,14 +129,19 @@ def test_an_interrupt_after_the_last_step_is_not_forgotten():
         signal.raise_signal(signal.SIGINT)
 
 
+def interrupt_and_check(interruptible, heard):
+    signal.raise_signal(signal.SIGINT)
+    assert heard == []  # it waits for the end of a step
+    interruptible.check()
+
+
 def test_an_interrupt_is_handed_on_to_the_handler_from_before():
     heard = []
     before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
     try:
-        with pytest.raises(KeyboardInterrupt), Interruptible() as interruptible:
-            signal.raise_signal(signal.SIGINT)
-            assert heard == []
-            interruptible.check()
+        interruptible = Interruptible()
+        with pytest.raises(KeyboardInterrupt), interruptible:
+            interrupt_and_check(interruptible, heard)
         assert heard == [signal.SIGINT]
     finally:
         signal.signal(signal.SIGINT, before)

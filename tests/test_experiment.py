@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import optuna
 import pytest
-from pausing import held
 
 import milrec
 from milrec.errors import FolderError, MilrecError, SettingsError
 from milrec.experiment import run
 from milrec.recipes import Instead, Recipe, demo_recipe, read_recipe
+from pausing import held
 
 RECIPE = """
 title = "two models"

@@ -104,7 +104,7 @@ def _code_of(command: Callable[[], None]) -> int:
         _interrupts.asked = True
     except BaseException:
         if not _interrupts.asked:
-            sys.__excepthook__(*sys.exc_info())  # type: ignore[arg-type]
+            sys.__excepthook__(*sys.exc_info())
         return 1
     return 0
 

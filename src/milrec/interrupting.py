@@ -63,6 +63,6 @@ def pause_point(name: str, number: int | None = None) -> None:
 def _wait_for_the_test(port: int) -> None:
     import socket
 
-    with socket.create_connection(("127.0.0.1", port)) as test, suppress(ConnectionError):  # the test may be over
+    with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as test:  # unless the test is over
         test.sendall(f"{os.getpid()}\n".encode())
         test.recv(1)  # returns when the test lets go; a signal is heard meanwhile

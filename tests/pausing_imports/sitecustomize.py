@@ -13,7 +13,7 @@ class _Pausing:
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if cls.waits and _POINT == f"import {name}":
+        if cls.waits and f"import {name}" == _POINT:
             cls.waits = False
             from milrec.interrupting import pause_point
 
