@@ -20,12 +20,12 @@ from milrec.data.splits import HeldOut, Split
 from milrec.evaluation import validation_measure
 from milrec.kernels.threads import thread_pool
 from milrec.metrics import ranking
-from milrec.models.contract import build_model
-from milrec.models.factors import initialise
+from milrec.models.known import build_model
 from milrec.training.adam import Adam
 from milrec.training.batches import batches
 from milrec.training.loop import fit
-from milrec.training.presets import FitSettings, settings_for
+from milrec.training.presets import settings_for
+from milrec.training.settings import FitSettings
 from milrec.training.steps import Step, fast_step, readable_step
 
 _USERS_JUDGED = 10_000
@@ -224,7 +224,7 @@ def growth(folder: Path) -> dict[str, Any]:
 
 def _step(train: Interactions, settings: FitSettings, stack: ExitStack, engine: str) -> Step:
     model = build_model(settings.model, train.n_users, train.n_items)
-    initialise(model, 0)
+    model.initialise(0)
     optimiser = Adam(dict(model.named_parameters()))
     if engine == "readable":
         return readable_step(model, settings, optimiser)
@@ -233,7 +233,7 @@ def _step(train: Interactions, settings: FitSettings, stack: ExitStack, engine: 
 
 def _steps(step: Step, train: Interactions, settings: FitSettings, n_steps: int) -> None:
     """The first steps of a fit, their batches made by the second thread while it goes on."""
-    for _, batch in batches(train, settings, 0, range(n_steps)):
+    for batch in batches(train, model, settings, 0, range(n_steps)):
         step(batch, 1e-3)
 
 

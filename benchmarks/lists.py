@@ -15,8 +15,7 @@ from milrec.evaluation import evaluate
 from milrec.kernels.threads import available
 from milrec.lists.scores import lists_for
 from milrec.models.autoencoders import DenoisingAutoencoder
-from milrec.models.contract import build_model
-from milrec.models.factors import initialise
+from milrec.models.known import build_model
 from milrec.training.presets import settings_for
 
 _USERS = 40_000  # of 136.7k: as many as give steady times
@@ -66,7 +65,7 @@ def _model(n_users: int, n_items: int) -> tuple[DenoisingAutoencoder, Any]:
     settings = settings_for("dae", "mil")
     model = build_model(settings.model, n_users, n_items)
     assert isinstance(model, DenoisingAutoencoder)
-    initialise(model, 0)
+    model.initialise(0)
     return model, settings
 
 

@@ -28,8 +28,7 @@ from benchmarks.clock import machine
 from benchmarks.load import get, load, post
 from benchmarks.shapes import growing_data
 from milrec.lists.query import Query
-from milrec.models.contract import build_model
-from milrec.models.factors import initialise
+from milrec.models.known import build_model
 from milrec.recommender import Recommender
 from milrec.storage import write_json
 from milrec.training.artifact import Fitted
@@ -71,7 +70,7 @@ def _model(folder: Path) -> Path:
         train = growing_data(_N_ITEMS)
         settings = settings_for("dae", "mil").for_data(train.n_users, train.n_items)
         model = build_model(settings.model, train.n_users, train.n_items)
-        initialise(model, 0)
+        model.initialise(0)
         Fitted(model, settings, train, train.adopted, 0).save(place)
     return place
 

@@ -20,6 +20,14 @@ def real_data(name: str) -> Path:
     return folder
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest itself leaves tests out by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that uses the fixture `browser`, so that -m 'not browser' runs where there is none."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+
+
 @pytest.fixture(scope="session")
 def checkerboard() -> Interactions:
     """Even users adopt even items, odd users odd items, each but one of them: the right recommendation is that one."""

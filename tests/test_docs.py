@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *(ROOT / name for name in ("experiments/README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("experiments/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
 ]
 
 
@@ -32,9 +32,10 @@ def run_console(code: str, folder: Path) -> None:
             assert done.returncode == 0, f"{command}\n{done.stderr}"
 
 
-def run_python(code: str, folder: Path) -> None:
+def run_python(code: str, folder: Path) -> str:
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{code}\n{done.stderr}"
+    return done.stdout
 
 
 @pytest.fixture
@@ -58,6 +59,13 @@ def test_the_python_of_the_readme_runs(plays):
 def test_the_python_of_the_page_on_lists_runs(tmp_path):
     (code,) = [code for language, code in blocks(ROOT / "docs" / "lists.md") if language == "python"]
     run_python(code, tmp_path)
+
+
+def test_the_training_loop_of_the_page_on_pytorch_runs_and_its_loss_falls(tmp_path):
+    codes = [code for language, code in blocks(ROOT / "docs" / "pytorch.md") if language == "python"]
+    assert len(codes[0].splitlines()) < 40
+    losses = [float(value) for value in re.findall(r"loss ([\d.]+)", run_python("\n".join(codes), tmp_path))]
+    assert len(losses) == 10 and losses[-1] < losses[0] / 2
 
 
 def test_the_commands_of_the_readme_run(plays):

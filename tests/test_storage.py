@@ -117,7 +117,7 @@ def test_facts_that_json_cannot_hold_leave_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_replaced_unless_it_is_said(tmp_path: Path) -> None:
     before = contents(saved(tmp_path / "mine"))
-    with pytest.raises(FolderError, match=r"already holds a data folder; .*--force"):
+    with pytest.raises(FolderError, match=r"already holds a data folder; .*`replace=True`"):
         saved(tmp_path / "mine", words="new")
     assert contents(tmp_path / "mine") == before
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from milrec.lists.query import Query
     from milrec.lists.rules import Rule
     from milrec.losses import MissingInformationLoss
+    from milrec.models.checks import check_encoder
     from milrec.recommender import Recommender, fit, refit
     from milrec.training.presets import settings_for
 
@@ -31,6 +32,8 @@ __all__ = [
     "Rule",
     "Simulation",
     "Split",
+    "__version__",
+    "check_encoder",
     "fit",
     "load",
     "read",
@@ -42,6 +45,8 @@ __all__ = [
     "split_users",
 ]
 
+__version__: str
+
 _HOME = {
     "Evaluation": "evaluation",
     "Interactions": "data.interactions",
@@ -52,6 +57,7 @@ _HOME = {
     "Rule": "lists.rules",
     "Simulation": "data.simulation",
     "Split": "data.splits",
+    "check_encoder": "models.checks",
     "fit": "recommender",
     "read": "data.read",
     "refit": "recommender",
@@ -79,6 +85,12 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Names are fetched when they are used, so that `import milrec` does not wait for torch."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("milrec")
     if name in _HOME:
         return getattr(import_module(f"milrec.{_HOME[name]}"), name)
+    if name == "torch":  # not in __all__: after `from milrec import *`, `torch` is still PyTorch
+        return import_module("milrec.torch")
     raise AttributeError(f"module 'milrec' has no attribute '{name}'")

@@ -121,6 +121,9 @@ class MissingInformationLoss(Settings):
 
     p = 1: (1-q)^γ₊ pulls adopted items to 1;  p = 0: A·(q-½)^(2γ) keeps missing items from 1 and from 0 alike;
     p = -1: q^γ₋ pushes rejected items to 0.
+
+    This is the settings value, for `milrec.fit` and recipes. For a training loop of your own there is the `nn.Module`
+    `milrec.torch.MissingInformationLoss`, with the same formula and the same names.
     """
 
     loss: Literal["mil"] = "mil"

@@ -21,7 +21,7 @@ S = TypeVar("S", bound="Settings")
 class Settings(BaseModel):
     """A frozen value with checked fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
 def build(settings: type[S], values: Mapping[str, Any], where: str = "") -> S:
@@ -43,7 +43,7 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
     for text in assignments:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise SettingsError(f"'{text}' is not a setting; write KEY=VALUE, for example --set epochs=30")
+            raise SettingsError(f"'{text}' is not a setting; write KEY=VALUE, for example epochs=30")
         if key.strip() in values:
             raise SettingsError(f"setting '{key.strip()}' is given twice")
         values[key.strip()] = None if value.strip().lower() == "none" else value.strip()

@@ -156,7 +156,7 @@ def refuse_if_in_the_way(path: Path, kind: str, replace: bool) -> None:
         raise FolderError(f"'{path}' {held}; choose another place for the {kind} folder")
     if not replace:
         raise FolderError(
-            f"'{path}' already holds a {kind} folder; choose another place, or replace it with --force (replace=True)"
+            f"'{path}' already holds a {kind} folder; choose another place, or replace it with `replace=True`"
         )
 
 

@@ -165,7 +165,7 @@ def test_a_part_that_is_complete_is_only_checked(
 
 def test_too_many_breaks_end_in_an_error_that_keeps_what_has_come(tmp_path: Path, publisher: Publisher) -> None:
     publisher.breaks_left, publisher.most_per_answer = 1_000, 100
-    with pytest.raises(DownloadError, match="what has come is kept"):
+    with pytest.raises(DownloadError, match="what has arrived is kept; try again"):
         fetch(offer(publisher.url), tmp_path)
     assert names(tmp_path) == [f"{FILE}.part"]
     kept = (tmp_path / f"{FILE}.part").stat().st_size

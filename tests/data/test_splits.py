@@ -336,7 +336,7 @@ def test_a_share_of_the_data_is_for_validation_and_never_listed_on_test() -> Non
 
 @pytest.mark.parametrize("held_out", [-0.1, 1.0, 3, float("nan")])
 def test_a_share_that_cannot_be_held_out_is_refused(held_out: float) -> None:
-    with pytest.raises(MilrecError, match="held_out is a share"):
+    with pytest.raises(MilrecError, match="`held_out` is a share"):
         split_given(full(4, 4), later([0], [9]), seed=0, held_out=held_out)
 
 

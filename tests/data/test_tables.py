@@ -73,7 +73,7 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: Pat
 def test_a_table_without_a_known_user_or_item_column_says_how_to_name_it(
     tmp_path: Path, header: str, missing: str
 ) -> None:
-    with pytest.raises(DataError, match=f"known to hold {missing}s; name one of .* with --{missing}"):
+    with pytest.raises(DataError, match=f"known to hold {missing}s; name one of .* with `{missing}`"):
         read_text(tmp_path, f"{header}\na,b\n")
 
 
@@ -93,7 +93,7 @@ def test_a_rating_column_that_is_not_used_is_pointed_out(tmp_path: Path) -> None
     note = read_text(tmp_path, "user,item,Rating\na,b,5\n").note
     assert note is not None
     assert "column 'Rating' is not used and every row counts as adopted" in note
-    assert "--value Rating --adopt-min 4" in note
+    assert "`value='Rating'` and `adopt_min=4`" in note
 
 
 @pytest.mark.parametrize(

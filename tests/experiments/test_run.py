@@ -418,5 +418,5 @@ def test_a_test_part_that_cannot_be_is_answered_with_a_sentence(tmp_path, text, 
 
 
 def test_a_test_part_without_its_data_is_refused(tmp_path):
-    with pytest.raises(SettingsError, match="'test' is the test part of 'data'; give both"):
+    with pytest.raises(SettingsError, match="`test` is the test part of `data`; give both"):
         read_recipe(written(tmp_path), instead=Instead(test=tmp_path))

@@ -9,12 +9,11 @@ import milrec
 from milrec.errors import SettingsError
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
-from milrec.training.presets import DEFAULT_LOSSES
 from milrec.training.settings import TargetSettings
 
 TARGET_SETS = TargetSettings.model_fields["target_set"].annotation.__args__
 DRAWS = [target_set for target_set in TARGET_SETS if target_set != "auto"]  # auto becomes one of the others
-WITHOUT_LOSS = [model for model in MODELS if model not in DEFAULT_LOSSES]
+WITHOUT_LOSS = [model for model, kind in MODELS.items() if not kind.needs_loss]
 COMBINATIONS = [
     (model, loss, target_set)
     for model, loss in [*itertools.product(("dae", "cdae", "mf"), LOSSES), ("vae", "multinomial")]

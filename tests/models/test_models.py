@@ -9,12 +9,12 @@ from scipy.sparse import csr_array
 
 from milrec.kernels.sparse import Rows
 from milrec.models.autoencoders import DenoisingAutoencoder
-from milrec.models.contract import build_model
+from milrec.models.contract import ROWS
 from milrec.models.factorization import MatrixFactorization
-from milrec.models.factors import encoder_inputs, initialise
+from milrec.models.inputs import Users, corrupted, unit_rows, with_entry
+from milrec.models.known import build_model
 from milrec.models.popularity import Popularity
 from milrec.models.settings import AutoencoderSettings, FactorizationSettings, PopularitySettings
-from milrec.training.batches import corrupted
 from milrec.training.presets import settings_for
 from milrec.training.steps import decay_slopes
 
@@ -46,12 +46,21 @@ def rows(dense) -> Rows:
     return Rows.of(matrix, np.arange(matrix.shape[0]))
 
 
+def one_hot(users) -> Rows:
+    """What a matrix factorization reads: the numbers of users."""
+    return with_entry(Rows.none(len(users)), np.array(users))
+
+
+def encoded(model, inputs: Rows):
+    return model.latent(model.enter(inputs))
+
+
 @pytest.mark.parametrize("encoder", ACTIVATIONS)
 @pytest.mark.parametrize("decoder", ["linear", "sigmoid"])
 def test_an_autoencoder_by_hand(encoder, decoder):
     model = with_weights(DenoisingAutoencoder(AutoencoderSettings(n_factors=2, encoder=encoder, decoder=decoder), 3))
     s, s_out = ACTIVATIONS[encoder], ACTIVATIONS[decoder]
-    latent = model.encode(torch.tensor([[0.6, 0.0, 0.8], [0.0, 0.0, 0.0]]))
+    latent = encoded(model, rows([[0.6, 0.0, 0.8], [0.0, 0.0, 0.0]]))
     first = [s(0.6 * 1.0 + 0.8 * -1.0 + 0.1), s(0.6 * -2.0 + 0.8 * 3.0 - 0.2)]
     nothing = [s(0.1), s(-0.2)]
     assert latent.tolist() == [pytest.approx(first), pytest.approx(nothing)]
@@ -66,7 +75,7 @@ def test_a_matrix_factorization_by_hand(encoder):
     settings = FactorizationSettings(n_factors=2, encoder=encoder)
     model = with_weights(MatrixFactorization(settings, 2, 3), encoder=ENCODER[:2])
     s = ACTIVATIONS[encoder]
-    latent = model.encode(torch.tensor([1, 0, 1]))
+    latent = encoded(model, one_hot([1, 0, 1]))
     one, two = [s(0.6), s(-0.2)], [s(1.1), s(-2.2)]
     assert latent.tolist() == [pytest.approx(one), pytest.approx(two), pytest.approx(one)]
     expected = [2 * one[0] + one[1] + 0.3, -one[0] + 0.5 * one[1], -one[1] - 0.5]
@@ -78,14 +87,16 @@ def test_a_matrix_factorization_by_hand(encoder):
 def test_an_autoencoder_that_sees_one_hot_users_is_a_matrix_factorization():
     autoencoder = with_weights(DenoisingAutoencoder(AutoencoderSettings(n_factors=2), 3))
     factorization = with_weights(MatrixFactorization(FactorizationSettings(n_factors=2), 3, 3))
-    assert torch.equal(autoencoder.encode(torch.eye(3)), factorization.encode(torch.arange(3)))
+    assert torch.equal(encoded(autoencoder, rows(np.eye(3))), encoded(factorization, one_hot([0, 1, 2])))
 
 
 def test_popularity_gives_everybody_the_same_logits():
     model = Popularity(3)
     with torch.no_grad():
         model.decoder_bias.copy_(torch.tensor([5.0, 1.0, 2.0]))
-    assert model.decode(model.encode(torch.ones(2, 3))).tolist() == [[5, 1, 2], [5, 1, 2]]
+    logits = torch.full((ROWS, 3), np.nan)
+    model.write_logits(Users(rows(np.ones((2, 3))), Rows.none(2), None), logits)
+    assert logits[:2].tolist() == [[5, 1, 2], [5, 1, 2]]
 
 
 def test_models_are_built_in_the_right_kind_and_shape_and_start_at_zero():
@@ -103,7 +114,7 @@ def test_models_are_built_in_the_right_kind_and_shape_and_start_at_zero():
 def test_weights_start_uniform_within_glorots_limits(kind):
     settings = {"dae": AutoencoderSettings, "mf": FactorizationSettings}[kind](n_factors=30)
     model = build_model(settings, 500, 400)
-    initialise(model, seed=0)
+    model.initialise(0)
     for weight in (model.encoder_weight, model.decoder_weight):
         limit = math.sqrt(6 / (weight.shape[0] + weight.shape[1]))
         assert weight.abs().max().item() <= limit
@@ -114,7 +125,7 @@ def test_weights_start_uniform_within_glorots_limits(kind):
 
 def test_biases_start_from_a_truncated_normal_with_a_spread_of_a_thousandth():
     model = build_model(AutoencoderSettings(n_factors=2000), 5, 8000)
-    initialise(model, seed=0)
+    model.initialise(0)
     for bias in (model.encoder_bias, model.decoder_bias):
         assert bias.abs().max().item() <= 2e-3  # two standard deviations, as TensorFlow truncates
         assert bias.mean().item() == pytest.approx(0, abs=1e-4)
@@ -124,7 +135,7 @@ def test_biases_start_from_a_truncated_normal_with_a_spread_of_a_thousandth():
 def test_the_same_seed_starts_with_the_same_weights_and_another_does_not():
     models = [build_model(AutoencoderSettings(n_factors=3), 5, 7) for _ in range(3)]
     for model, seed in zip(models, (1, 1, 2), strict=True):
-        initialise(model, seed)
+        model.initialise(seed)
     weights = [torch.cat([value.flatten() for value in model.parameters()]) for model in models]
     assert torch.equal(weights[0], weights[1])
     assert not torch.isclose(weights[0], weights[2]).all()
@@ -133,7 +144,7 @@ def test_the_same_seed_starts_with_the_same_weights_and_another_does_not():
 def test_starting_weights_do_not_touch_the_global_generator():
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    initialise(build_model(AutoencoderSettings(n_factors=3), 5, 7), seed=1)
+    build_model(AutoencoderSettings(n_factors=3), 5, 7).initialise(1)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -147,7 +158,7 @@ def test_starting_weights_do_not_touch_the_global_generator():
     ],
 )  # fmt: skip
 def test_the_encoder_sees_rows_of_length_1(weights, row):
-    inputs = encoder_inputs(rows([[3, 0, 4], [0, 0, 0], [0, 9, 0]]), weights)
+    inputs = unit_rows(rows([[3, 0, 4], [0, 0, 0], [0, 9, 0]]), weights)
     assert inputs.values.dtype == np.float32
     assert inputs.dense(3).tolist() == [pytest.approx(row), [0, 0, 0], [0, 1, 0]]
 
@@ -157,20 +168,20 @@ def test_the_encoder_sees_no_nan_whatever_the_counts_are(weights):
     random = np.random.default_rng(0)
     counts = (random.random((50, 20)) < 0.2) * np.exp(random.normal(0, 12, (50, 20)))
     counts[7] = 0
-    inputs = encoder_inputs(rows(counts), weights).dense(20)
+    inputs = unit_rows(rows(counts), weights).dense(20)
     length = np.sqrt((inputs.astype(np.float64) ** 2).sum(axis=1))
     assert length == pytest.approx(counts.any(axis=1).astype(float), abs=1e-6)
 
 
 def test_the_encoder_sees_nothing_of_users_who_have_nothing():
-    inputs = encoder_inputs(Rows.none(3), "binary")
+    inputs = unit_rows(Rows.none(3), "binary")
     assert inputs.n_rows == 3 and len(inputs.items) == len(inputs.values) == 0
 
 
 def test_what_the_encoder_sees_leaves_the_interactions_as_they_are():
     adopted = rows([[3, 0, 4]])
     for weights in ("binary", "counts", "log"):
-        encoder_inputs(adopted, weights)
+        unit_rows(adopted, weights)
     assert adopted.dense(3).tolist() == [[3, 0, 4]]
 
 

@@ -24,8 +24,8 @@ from milrec.losses import (
 )
 from milrec.metrics.ranking import find_hits, ndcg, novelties, novelty_ndcg, recall
 from milrec.metrics.tail import interval_counts, interval_cuts, list_shares, preference_shares, tail_intervals
-from milrec.models.contract import build_model
-from milrec.models.factors import encoder_inputs, initialise
+from milrec.models.inputs import unit_rows
+from milrec.models.known import build_model
 from milrec.models.settings import AutoencoderSettings, FactorizationSettings
 from milrec.training.batches import Batch
 from milrec.training.presets import settings_for
@@ -94,14 +94,14 @@ def test_equation_4_sums_over_the_target_set_with_a_confidence_of_1_and_averages
     """The model, the target set and the loss together, on a batch that is drawn as a fit draws it."""
     settings = settings_for("dae", name, {"n_factors": 3, "target_set": "per_user", "target_factor": 2})
     model = build_model(settings.model, N_USERS, N_ITEMS)
-    initialise(model, 0)
+    model.initialise(0)
     adopted = (known == 1).astype(np.float32)
     targets = draw_targets(rows(adopted), Rows.none(N_USERS), N_ITEMS, settings.target_set, 5, np.random.default_rng(0))
     missing = dense_targets(targets, N_ITEMS, pairs=False).missing.numpy()
     inputs = adopted / np.sqrt(adopted.sum(axis=1, keepdims=True))
     everything = np.arange(N_ITEMS, dtype=np.int32)
-    turned = rows(inputs).transposed(everything, np.zeros(N_ITEMS, dtype=np.int64))
-    batch = Batch(rows(inputs), turned, targets)
+    transposed = rows(inputs).transposed(everything, np.zeros(N_ITEMS, dtype=np.int64))
+    batch = Batch(0, rows(inputs), transposed, targets)
     w, b, w_out, b_out = (
         value.detach().double().numpy()
         for value in (model.encoder_weight, model.encoder_bias, model.decoder_weight, model.decoder_bias)
@@ -196,7 +196,7 @@ def slopes_of_decay(model, decay) -> dict[str, float]:
 
 def test_equation_9_weight_decay():
     model = build_model(AutoencoderSettings(n_factors=4), N_USERS, N_ITEMS)
-    initialise(model, 0)
+    model.initialise(0)
     settings = settings_for("dae", "mil", {"n_factors": 4, "weight_decay": 0.3, "weight_decay_form": "plain"})
     slopes = slopes_of_decay(model, lambda w, w_out: 0.3 * (np.linalg.norm(w) ** 2 + np.linalg.norm(w_out) ** 2))
     assert decay_slopes(model, settings) == pytest.approx(slopes, rel=1e-6)
@@ -206,7 +206,7 @@ def test_equation_9_weight_decay():
 def test_equations_10_and_11_a_user_is_the_weighted_sum_of_one_hot_items_normalised(weights):
     counts = np.random.default_rng(0).poisson(0.7, (N_USERS, N_ITEMS))
     one_hot = np.eye(N_ITEMS)
-    seen = encoder_inputs(rows(counts), weights).dense(N_ITEMS)
+    seen = unit_rows(rows(counts), weights).dense(N_ITEMS)
     for user in range(N_USERS):
         items = np.flatnonzero(counts[user])
         vector = sum((counts[user, i] if weights == "counts" else 1) * one_hot[i] for i in items)
@@ -218,14 +218,15 @@ def test_equations_10_and_11_a_user_is_the_weighted_sum_of_one_hot_items_normali
 def test_equations_12_and_13_autoencoder(encoder, decoder):
     activation = {"linear": lambda x: x, "sigmoid": sigmoid, "tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}
     model = build_model(AutoencoderSettings(n_factors=4, encoder=encoder, decoder=decoder), N_USERS, N_ITEMS)
-    initialise(model, 0)
+    model.initialise(0)
     w, b, w_out, b_out = (
         value.detach().double().numpy()
         for value in (model.encoder_weight, model.encoder_bias, model.decoder_weight, model.decoder_bias)
     )
     v = np.random.default_rng(0).random((N_USERS, N_ITEMS))
     with torch.no_grad():
-        q = model.preference(model.decode(model.encode(torch.from_numpy(v.astype(np.float32))))).numpy()
+        latent = model.latent(model.enter(rows(v)))
+        q = model.preference(model.decode(latent)).numpy()
     for user in range(N_USERS):
         h = activation[encoder](w.T @ v[user] + b)
         assert q[user] == pytest.approx(activation[decoder](w_out @ h + b_out), abs=1e-5)
@@ -233,7 +234,7 @@ def test_equations_12_and_13_autoencoder(encoder, decoder):
 
 def test_equation_14_weight_decay_scaled_by_users_items_and_factors():
     model = build_model(FactorizationSettings(n_factors=4), N_USERS, N_ITEMS)
-    initialise(model, 0)
+    model.initialise(0)
     settings = settings_for("mf", "mil", {"n_factors": 4, "weight_decay": 70, "weight_decay_form": "scaled"})
     slopes = slopes_of_decay(
         model, lambda w, w_out: 70 / 4 * (np.linalg.norm(w) ** 2 / N_USERS + np.linalg.norm(w_out) ** 2 / N_ITEMS)

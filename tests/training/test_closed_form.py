@@ -17,12 +17,14 @@ import milrec
 from milrec.errors import FitError, FolderError, SettingsError
 from milrec.kernels import threads
 from milrec.kernels.sparse import Rows
-from milrec.lists.fold_in import weighted_fold_in
+from milrec.models.contract import ROWS
+from milrec.models.inputs import Users
 from milrec.models.settings import EaseSettings, PopularitySettings, SlimSettings, WmfSettings
 from milrec.storage import MANIFEST
 from milrec.training import closed_form
 from milrec.training.closed_form import check_memory
-from milrec.training.presets import fit_settings, settings_for
+from milrec.training.presets import settings_for
+from milrec.training.settings import fit_settings
 
 WITHOUT_LOSS = ("ease", "slim", "wmf", "popularity")
 
@@ -231,7 +233,7 @@ def test_wmf_has_the_factors_of_implicit_and_folds_in_as_it_does(confidence, reg
     strangers = random_pairs(8, dense.shape[1], 0.2, seed=9)
     strangers[2] = 0
     pairs = csr_matrix(strangers.astype(np.float32))
-    found = weighted_fold_in(model, Rows.of(pairs, np.arange(8))).numpy()
+    found = model.folded(Rows.of(pairs, np.arange(8))).numpy()
     assert not found[2].any()
     someone = np.flatnonzero(strangers.any(axis=1))
     expected = twin.recalculate_user(someone, csr_matrix(pairs[someone]))
@@ -244,7 +246,7 @@ def test_a_folded_in_user_of_wmf_by_the_formula():
     items = model.decoder_weight.double().numpy()
     weight = np.diag(np.where(dense[7] > 0, 3.0, 1.0))
     expected = np.linalg.solve(items.T @ weight @ items + 0.2 * np.eye(4), items.T @ weight @ dense[7])
-    found = weighted_fold_in(model, Rows.of(csr_matrix(dense.astype(np.float32)), np.array([7])))
+    found = model.folded(Rows.of(csr_matrix(dense.astype(np.float32)), np.array([7])))
     assert found[0].numpy() == pytest.approx(expected, rel=1e-6)
 
 
@@ -262,7 +264,7 @@ def test_without_implicit_wmf_says_what_to_install(monkeypatch):
 
 
 def test_factors_that_are_no_numbers_are_an_error():
-    with pytest.raises(FitError, match="no finite numbers"):
+    with pytest.raises(FitError, match="the factors are not finite"):
         milrec.fit(split_of(random_pairs()), "wmf", n_factors=4, confidence=1e38)
 
 
@@ -271,7 +273,7 @@ def test_factors_that_are_no_numbers_are_an_error():
 
 @pytest.mark.parametrize("model", WITHOUT_LOSS)
 def test_a_fit_gives_the_same_bytes_at_any_number_of_workers(monkeypatch, model):
-    """Pool are milrec's and implicit's threads; those of BLAS, which EASE uses as well, are as they are."""
+    """The workers are milrec's and implicit's threads; those of BLAS, which EASE uses as well, are as they are."""
     split = split_of(random_pairs(300, 140, 0.1))
     found = []
     for number in (1, 2, 2, 3):
@@ -307,9 +309,10 @@ def test_a_user_is_scored_by_the_sum_of_the_rows_of_what_he_adopted(model):
     recommender = milrec.fit(split_of(dense, counts=3), model)
     table = recommender.recommend([5], n=100)
     expected = dense[5] @ item_weight(recommender)
-    with torch.no_grad():
-        fitted = recommender.fitted.model
-        assert fitted.decode(fitted.encode(torch.from_numpy(dense[[5]]).float()))[0].numpy() == pytest.approx(expected)
+    logits = torch.full((ROWS, dense.shape[1]), np.nan)
+    user = Users(Rows.of(recommender.fitted.train.adopted, np.array([5])), Rows.none(1), None)
+    recommender.fitted.model.write_logits(user, logits)
+    assert logits[0].numpy() == pytest.approx(expected)
     listed = table["item"].to_numpy()
     assert sorted(listed) == np.flatnonzero(dense[5] == 0).tolist()
     assert table["score"].to_numpy() == pytest.approx(expected[listed], abs=1e-6)
@@ -398,7 +401,7 @@ def test_a_model_without_a_loss_takes_none_and_no_training(model):
     settings = settings_for(model)
     assert (settings.loss, settings.target_set, settings.training) == (None, None, None)
     assert fit_settings(settings.model_dump()) == settings
-    with pytest.raises(SettingsError, match=f"model '{model}' has no loss; leave --loss out"):
+    with pytest.raises(SettingsError, match=f"model '{model}' has no loss; leave `loss` out"):
         settings_for(model, "mil")
     with pytest.raises(SettingsError, match=f"unknown setting 'epochs' for {model}; known settings: "):
         settings_for(model, values={"epochs": 3})
@@ -452,7 +455,7 @@ def test_where_the_memory_is_not_known_nothing_is_refused(a_gibibyte, text):
 
 def test_a_fit_that_memory_cannot_hold_is_refused_before_anything_is_made(monkeypatch, a_gibibyte):
     a_gibibyte.write_text("MemAvailable: 1 kB\n")
-    monkeypatch.setattr("milrec.recommender.build_model", lambda *parts: pytest.fail("a model was built"))
+    monkeypatch.setattr("milrec.training.settings.build_model", lambda *parts: pytest.fail("a model was built"))
     with pytest.raises(FitError, match=r"model 'ease' needs 0\.0 GiB of memory for 25 items"):
         milrec.fit(split_of(random_pairs()), "ease")
 

@@ -16,8 +16,7 @@ from milrec.losses import (
     PointwiseCrossEntropy,
     SquareLoss,
 )
-from milrec.models.contract import build_model
-from milrec.models.factors import initialise
+from milrec.models.known import build_model
 from milrec.models.settings import AutoencoderSettings
 from milrec.training.fused import FusedLoss
 from milrec.training.settings import TargetSettings
@@ -82,7 +81,7 @@ def targets_of(target_set, n_drawn=20, seed=5, **options):
 
 def model_of(decoder, scale=20.0):
     model = build_model(AutoencoderSettings(n_factors=N_FACTORS, decoder=decoder), N_USERS, N_ITEMS)
-    initialise(model, 0)
+    model.initialise(0)
     with torch.no_grad():
         for value in model.parameters():
             value.mul_(scale)

@@ -7,9 +7,9 @@ import torch
 import milrec
 from milrec.kernels.sparse import Rows
 from milrec.kernels.threads import thread_pool
-from milrec.models.contract import build_model
 from milrec.models.factorization import MatrixFactorization
-from milrec.models.factors import encoder_inputs, initialise
+from milrec.models.inputs import unit_rows
+from milrec.models.known import build_model
 from milrec.training.initial import directions, start
 from milrec.training.presets import settings_for
 
@@ -23,15 +23,15 @@ def started(data, model="dae", threads=1, **values):
 
 def logits_of_adopted(model, data):
     if isinstance(model, MatrixFactorization):
-        latent = model.encode(torch.arange(data.n_users))
+        latent = model.latent(model.encoder_weight)
     else:
-        inputs = encoder_inputs(Rows.of(data.adopted, np.arange(data.n_users)), "binary").dense(data.n_items)
-        latent = model.encode(torch.from_numpy(inputs))
+        inputs = unit_rows(Rows.of(data.adopted, np.arange(data.n_users)), "binary").dense(data.n_items)
+        latent = model.latent(torch.from_numpy(inputs) @ model.encoder_weight)
     return model.decode(latent).detach().numpy()[data.adopted.toarray() > 0]
 
 
 def test_directions_are_those_of_a_dense_svd(small_catalogue):
-    inputs = encoder_inputs(Rows.of(small_catalogue.adopted, np.arange(small_catalogue.n_users)), "binary")
+    inputs = unit_rows(Rows.of(small_catalogue.adopted, np.arange(small_catalogue.n_users)), "binary")
     root = np.sqrt(small_catalogue.popularity()).astype(np.float32)
     with thread_pool(1) as pool:
         vectors, strengths = directions(inputs, root, 3, np.random.default_rng(0), pool)
@@ -65,7 +65,7 @@ def test_the_start_is_the_same_for_any_number_of_threads_and_another_for_another
 
 def test_glorot_is_the_papers_start(small_catalogue):
     model, other = (started(small_catalogue, start="glorot") for _ in range(2))
-    initialise(other, 3)
+    other.initialise(3)
     assert torch.equal(model.encoder_weight, other.encoder_weight)
 
 

@@ -10,15 +10,14 @@ from milrec.data.splits import split_interactions
 from milrec.errors import SettingsError
 from milrec.evaluation import validation_measure
 from milrec.kernels.threads import thread_pool
-from milrec.models.contract import build_model
-from milrec.models.factors import initialise
+from milrec.models.known import build_model
 from milrec.training import loop
 from milrec.training.adam import Adam
 from milrec.training.batches import batches
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
+from milrec.training.progress import Watch
 from milrec.training.steps import fast_step, readable_step
-from milrec.training.targets import samples
 
 RATE, N_STEPS = 1e-2, 5
 QUICK = {"n_factors": 6, "batch_size": 40, "learning_rate": RATE, "schedule": "constant", "iterations": N_STEPS}
@@ -54,7 +53,7 @@ def settings_of(model, loss, values):
 def stepped(engine, data, settings, n_steps=N_STEPS, number=1, scale=1.0):
     """(model, optimiser, losses) after some steps from weights that are the same for both engines."""
     model = build_model(settings.model, data.n_users, data.n_items)
-    initialise(model, 3)
+    model.initialise(3)
     with torch.no_grad():
         for value in model.parameters():
             value.mul_(scale)
@@ -64,7 +63,7 @@ def stepped(engine, data, settings, n_steps=N_STEPS, number=1, scale=1.0):
             step = fast_step(model, settings, optimiser, pool)
         else:
             step = readable_step(model, settings, optimiser)
-        losses = [step(batch, RATE) for _, batch in batches(data, settings, 3, range(n_steps))]
+        losses = [step(batch, RATE) for batch in batches(data, model, settings, 3, range(n_steps))]
     assert optimiser.step == n_steps
     return model, optimiser, losses
 
@@ -150,10 +149,10 @@ def test_the_fast_step_is_the_readable_one_with_much_weight_decay(small_catalogu
 def test_a_sampled_step_leaves_the_bytes_of_other_rows_alone(small_catalogue, model, engine, loss):
     values = {"target_set": "shared", "target_factor": 0.5, "batch_size": 3, "weight_decay": 1.0}
     settings = settings_of(model, loss, values)
-    assert samples(settings)
+    assert settings.samples
     before, _, _ = stepped(engine, small_catalogue, settings, n_steps=0)
     after, optimiser, _ = stepped(engine, small_catalogue, settings, n_steps=1)
-    ((_, batch),) = batches(small_catalogue, settings, 3, range(1))
+    (batch,) = batches(small_catalogue, after, settings, 3, range(1))
     targets = batch.targets
     decoder = np.unique(np.concatenate([targets.items, targets.adopted.items, targets.rejected.items]))
     touched = {"encoder_weight": np.unique(batch.inputs.items), "decoder_weight": decoder, "decoder_bias": decoder}
@@ -172,13 +171,13 @@ def test_a_sampled_step_leaves_the_bytes_of_other_rows_alone(small_catalogue, mo
 def test_a_step_that_is_not_sampled_touches_every_row(small_catalogue, model, target_set):
     settings = settings_of(model, "square", {"target_set": target_set, "target_factor": 1})
     _, optimiser, _ = stepped("fast", small_catalogue, settings, n_steps=2)
-    assert not samples(settings)
+    assert not settings.samples
     assert all((last == 2).all() for last in optimiser.last.values())
 
 
 def fitted(data, settings, seed=7, **options):
     model = build_model(settings.model, data.n_users, data.n_items)
-    return model, fit(model, data, settings, seed, **options)
+    return model, fit(model, data, settings, seed, Watch(**options))
 
 
 def weight_bytes(model) -> bytes:

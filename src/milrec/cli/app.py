@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from milrec.cli.errors import in_options
 from milrec.cli.lists import Dial, items, recommend, similar
 from milrec.cli.serve import serve, serve_demo
 from milrec.data.downloads import NAMES
@@ -149,7 +150,7 @@ def prepare(
     columns = Columns(user, item, value, time, parse_conditions(where or []))
     read_as, rows, filters, prepared = prepare_source(source, format.value, columns, titles, own)
     if rows.note:
-        note(rows.note)
+        note(in_options(rows.note))
     if value in VALUE_NAMES[:4] and not filters.are_thresholds:
         note(f"column '{value}' is taken as a count, every row above 0 as adopted; for ratings say --adopt-min")
     chosen = {name: limit for name, limit in vars(filters).items() if limit is not None}
@@ -340,7 +341,7 @@ def main() -> None:
     try:
         app()
     except MilrecError as error:
-        _fail(str(error), 1)
+        _fail(in_options(str(error)), 1)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     except BrokenPipeError:

@@ -77,7 +77,7 @@ def _give_up_if_hopeless(error: Exception, download: Download, attempt: int, pro
         raise DownloadError(f"'{download.url}' answered {error.code} {error.reason}") from None
     if attempt == _TRIES or not progressed:
         raise DownloadError(
-            f"'{download.url}' could not be fetched ({error}); what has come is kept, the same command goes on"
+            f"'{download.url}' could not be fetched ({error}); what has arrived is kept; try again to continue"
         ) from None
 
 

@@ -33,11 +33,11 @@ class Filters:
         for name in ("adopt_min", "reject_max", "min_per_item", "min_per_user"):
             limit = getattr(self, name)
             if limit is not None and not isinstance(limit, (int, float)):
-                raise DataError(f"{name} is a number, not {limit!r}")
+                raise DataError(f"`{name}` is a number, not {limit!r}")
         if self.adopt_min is not None and self.reject_max is not None and self.reject_max >= self.adopt_min:
-            raise DataError(f"reject_max {self.reject_max:g} must be below adopt_min {self.adopt_min:g}")
+            raise DataError(f"`reject_max` {self.reject_max:g} must be below `adopt_min` {self.adopt_min:g}")
         if self.min_per_item < 0 or self.min_per_user < 1:
-            raise DataError("min_per_user is at least 1, and min_per_item at least 0")
+            raise DataError("`min_per_user` must be at least 1, and `min_per_item` at least 0")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
     if len(rows) == 0:
         raise DataError(f"{source} has no rows")
     if rows.values is None and filters.are_thresholds:
-        raise DataError("adopt_min and reject_max need a value column; name one with --value")
+        raise DataError("`adopt_min` and `reject_max` need a column of values; name it with `value`")
     user_ids, users = sorted_ids(rows.users)
     item_ids, items = sorted_ids(rows.items)
     shape = (len(user_ids), len(item_ids))
@@ -114,7 +114,7 @@ def _labels(
         if len(negative):
             raise DataError(
                 f"{source} has the count {values[negative[0]]:g} in row {negative[0] + 1}; counts are not negative "
-                "(if these are ratings, say --adopt-min)"
+                "(if these are ratings, give `adopt_min`)"
             )
         _refuse_beyond_32_bits(values, source)
         return values > 0, ~everyone, values

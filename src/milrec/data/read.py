@@ -34,7 +34,7 @@ def read_source(
         raise DataError(unknown("format", format, FORMATS))
     if format not in ("csv", "parquet") and columns != Columns():
         raise DataError(
-            f"the columns of the {format} format are known; --user, --item, --value, --time and --where are for tables"
+            f"the columns of the {format} format are known; `user`, `item`, `value`, `time` and `where` are for tables"
         )
     if format == "csv":
         rows = read_rows(path, columns, "csv")
@@ -54,7 +54,7 @@ def parse_conditions(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         column, equals, value = text.partition("=")
         if not equals or not column:
-            raise DataError(f"'{text}' is no condition; write COLUMN=VALUE, for example --where test=0")
+            raise DataError(f"'{text}' is not a condition; write COLUMN=VALUE, for example test=0")
         if column in conditions:
             raise DataError(f"two values are asked of column '{column}'; no row has both")
         conditions[column] = value
@@ -74,10 +74,10 @@ def recognised_format(path: Path) -> str:
         if suffixes.endswith(PARQUET_ENDINGS):
             return "parquet"
         if not suffixes.endswith(ARCHIVE_ENDINGS):
-            raise DataError(f"the format of '{path}' is not known by its name; say --format {'|'.join(FORMATS)}")
+            raise DataError(f"the name of '{path}' does not show its format; choose a `format`: {', '.join(FORMATS)}")
     found = detected(path)
     if found is None:
-        raise DataError(f"'{path}' holds no data set that is known; say --format {'|'.join(FORMATS)}")
+        raise DataError(f"'{path}' holds no data set that is known; choose a `format`: {', '.join(FORMATS)}")
     return found
 
 
@@ -113,7 +113,7 @@ def read(
     for a file of titles.
     """
     if where is not None and not isinstance(where, Mapping):
-        raise DataError(f"where is a mapping of columns to values, as {{'test': 0}}, not {where!r}")
+        raise DataError(f"`where` is a mapping of columns to values, for example {{'test': 0}}, not {where!r}")
     columns, titles = Columns(user, item, value, time, where or {}), filters.pop("titles", None)
     known = set(Filters.__dataclass_fields__)
     if unexpected := set(filters) - known:

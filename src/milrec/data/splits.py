@@ -164,7 +164,7 @@ class Split:
 def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> Split:
     """80/10/10 at random over interactions: the paper's protocol. Rejected entries are divided in the same way."""
     if not 0 <= held_out <= 0.5:
-        raise SettingsError(f"held_out is a share between 0 and 0.5, taken twice, not {held_out:g}")
+        raise SettingsError(f"`held_out` is a share between 0 and 0.5, taken twice, not {held_out:g}")
     random = generator(seed, 1)
     train, validation, test = _divide(data.adopted, held_out, random)
     rejected, rejected_validation, rejected_test = _divide(data.rejected, held_out, random)
@@ -181,7 +181,7 @@ def split_given(data: Interactions, test: Interactions, seed: int, held_out: flo
     item has no training interaction are dropped and counted, in this order.
     """
     if not 0 <= held_out < 1:
-        raise SettingsError(f"held_out is a share from 0 up to, but not including, 1, not {held_out:g}")
+        raise SettingsError(f"`held_out` is a share from 0 up to, but not including, 1, not {held_out:g}")
     random = generator(seed, 6)
     train, validation = _drawn(data.adopted, held_out, random)
     rejected, rejected_validation = _drawn(data.rejected, held_out, random)

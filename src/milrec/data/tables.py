@@ -220,7 +220,7 @@ def _chosen(columns: Columns, names: Sequence[str], where: str) -> Columns:
     for what, name in (("user", user), ("item", item)):
         if name is None:
             raise DataError(
-                f"no column of {where} is known to hold {what}s; name one of {', '.join(names)} with --{what}"
+                f"no column of {where} is known to hold {what}s; name one of {', '.join(names)} with `{what}`"
             )
     return replace(columns, user=user, item=item)
 
@@ -235,8 +235,8 @@ def _unused_value(columns: Columns, names: Sequence[str]) -> str | None:
     if unused is None or unused in (columns.user, columns.item, columns.time, *columns.where):
         return None
     return (
-        f"column '{unused}' is not used and every row counts as adopted; for ratings say "
-        f"--value {unused} --adopt-min 4, for counts --value {unused}"
+        f"column '{unused}' is not used and every row counts as adopted; if it holds ratings, give "
+        f"`value='{unused}'` and `adopt_min=4`, if counts, `value='{unused}'`"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,12 @@ import pyarrow.parquet as pq
 from milrec.data.formats import LIST_ENDINGS
 from milrec.data.interactions import Interactions
 from milrec.errors import SettingsError
-from milrec.lists.answer import Listed
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue
-from milrec.lists.query import Asked, Wanted
 from milrec.storage import check_place, new_file
+
+if TYPE_CHECKING:  # a wrong file name is refused before torch is loaded
+    from milrec.lists.answer import Listed
+    from milrec.lists.query import Asked, Wanted
 
 
 def list_schema(train: Interactions, wish: Wanted, users: bool) -> pa.Schema:

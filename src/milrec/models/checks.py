@@ -1,0 +1,74 @@
+"""Checks for an encoder of your own: call `check_encoder(Mine)` in your tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from milrec.errors import FitError
+from milrec.kernels.sparse import Rows
+from milrec.models.contract import ROWS
+from milrec.models.encoders import EncoderModel, encoder_settings
+from milrec.models.inputs import Users
+from milrec.models.known import build_model
+from milrec.settings import build
+
+
+def check_encoder(encoder: type[nn.Module], n_items: int = 50, **settings: Any) -> None:
+    """Refuse an encoder that does not keep the contract, with a sentence that says what is wrong.
+
+    Built twice from one seed it has the same weights; it gives a row of n_factors finite numbers for each user, the
+    same in every call once it is in eval mode; gradients reach it; and where it says that its rows are independent, a
+    user's latents do not depend on who else is in the batch.
+    """
+    chosen = build(encoder_settings(encoder), settings)
+    model, again = (build_model(chosen, 0, n_items, seed=1) for _ in range(2))
+    assert isinstance(model, EncoderModel) and isinstance(again, EncoderModel)
+    name = chosen.model
+    _same_weights(name, model, again)
+    users = _users(n_items)
+    _gradients(name, model, users)
+    model.eval()
+    latents = model.latents(users)
+    if not bool(latents.isfinite().all()):
+        raise FitError(f"encoder '{name}' gives latents that are not finite")
+    if not torch.equal(latents, model.latents(users)):
+        raise FitError(f"encoder '{name}' gives other latents in a second call; in eval mode it must draw nothing")
+    if model.rows_independent:
+        _independent_rows(name, model, users, latents)
+
+
+def _same_weights(name: str, model: EncoderModel, again: EncoderModel) -> None:
+    for key, value in model.tensors().items():
+        if not torch.equal(value, again.tensors()[key]):
+            raise FitError(f"encoder '{name}' is built with other weights from the same seed ('{key}')")
+
+
+def _gradients(name: str, model: EncoderModel, users: Users) -> None:
+    model.train()
+    latent, _ = model.fitting_latent(model.enter(model.reader.inputs(users)), None, 0)
+    if not latent.requires_grad:
+        raise FitError(f"encoder '{name}' gives latents that no gradient flows through")
+    latent.square().sum().backward()  # type: ignore[no-untyped-call]
+    if all(value.grad is None for value in model.encoder.parameters()):
+        raise FitError(f"no gradient reaches the weights of encoder '{name}'")
+
+
+def _independent_rows(name: str, model: EncoderModel, users: Users, latents: Tensor) -> None:
+    for first in (0, 1, users.n_users - 1):
+        part = Users(users.adopted.cut(first, users.n_users), users.rejected.cut(first, users.n_users), None)
+        if not torch.equal(model.latents(part)[: part.n_users], latents[first : users.n_users]):
+            raise FitError(
+                f"encoder '{name}' says that its rows are independent, but a user's latents depend on who else is in "
+                "the batch; leave rows_independent out"
+            )
+
+
+def _users(n_items: int) -> Users:
+    random = np.random.default_rng(0)
+    items = [np.sort(random.choice(n_items, 1 + user % min(n_items, 9), replace=False)) for user in range(ROWS)]
+    values = [random.integers(1, 9, len(own)).astype(np.float32) for own in items]
+    return Users(Rows.stacked([own.astype(np.int32) for own in items], values), Rows.none(ROWS), None)
