@@ -212,7 +212,7 @@ def test_items_are_found_by_title(work):
         (["split", "data", "--out", "s", "--test", "data"], "no adopted pair of the test part is left to be found"),
         (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "leave it out with --test"),
         (["split", "data", "--out", "s", "--protocol", "users", "--held-out", "0.2"], "leave it out with --test or"),
-        (["split", "data", "--out", "s", "--held-out", "0.7"], "--held-out is a share between 0 and 0.5"),
+        (["split", "data", "--out", "s", "--held-out", "0.7"], "--held-out must be a share between 0 and 0.5"),
         (["fit", "data", "--out", "m"], "'data' is a data folder; a split folder is needed"),
         (["fit", "split", "--out", "model"], "already holds a model folder"),
         (["fit", "split", "--out", "data"], "holds a milrec data folder; choose another place"),
@@ -315,7 +315,7 @@ def test_ids_come_back_exactly_as_they_went_in(tmp_path):
         (
             "user,item,test\na,b,1\n",
             ["--where", "test=1", "--where", "test=2"],
-            "two values are asked of column 'test'",
+            "column 'test' is given two values",
         ),
     ],
 )
@@ -534,7 +534,7 @@ def test_a_refit_that_was_broken_off_goes_on_to_the_very_same_weights(work):
 
 def test_a_refit_that_cannot_be_is_refused_before_the_fit(work):
     succeeds("split", "data", "--out", "by-users", "--protocol", "users", cwd=work)
-    assert "keeps back other users" in refuses("fit", "by-users", "--out", "m", "--refit", *QUICK, cwd=work)
+    assert "holds out users for validation" in refuses("fit", "by-users", "--out", "m", "--refit", *QUICK, cwd=work)
     assert not (work / "m").exists() and not (work / "m.partial").exists()
 
 
