@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from milrec.sampling import n_missing_drawn as n_missing_drawn_by_fit
+from milrec.training.targets import n_missing_drawn as n_missing_drawn_by_fit
 from scipy.sparse import csr_array
 from scipy.stats import chisquare
 

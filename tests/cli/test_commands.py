@@ -8,12 +8,10 @@ import contextlib
 import csv
 import io
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -27,6 +25,7 @@ from milrec.data.formats import FORMATS, LIST_ENDINGS
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
 from milrec.storage import locked
+from pausing import held
 
 
 def milrec(*arguments, cwd=None, **options):
@@ -79,16 +78,18 @@ def work(tmp_path_factory) -> Path:
 
 def test_help_and_mistakes_do_not_wait_for_torch(work):
     code = """
-import sys
+import json, sys
 from milrec.cli.app import main
-sys.argv = ["milrec", *sys.argv[1:]]
-try:
-    main()
-except SystemExit:
-    pass
-sys.exit("torch" in sys.modules)
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["milrec", *arguments]
+    try:
+        main()
+    except SystemExit:
+        pass
+    if "torch" in sys.modules:
+        sys.exit(f"torch is imported by {arguments}")
 """
-    for arguments in (
+    commands = [
         ["--help"],
         ["fit", "--help"],
         ["models"],
@@ -97,9 +98,10 @@ sys.exit("torch" in sys.modules)
         ["evaluate", "nowhere", "split"],
         ["recommend", "nowhere", "--user", "1"],
         ["show", "model"],
-    ):
-        done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=work, capture_output=True, check=False)
-        assert done.returncode == 0, arguments
+    ]
+    command = [sys.executable, "-c", code, json.dumps(commands)]
+    done = subprocess.run(command, cwd=work, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_command_has_a_help_that_says_what_it_does():
@@ -357,23 +359,13 @@ def weights(model: Path) -> dict[str, bytes]:
         return {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
 
 
-def broken_off(work: Path, out: str, how: signal.Signals) -> int:
-    """Start a fit and send it a signal once it has written a checkpoint; returns its code."""
-    command = [sys.executable, "-m", "milrec", "fit", "split", "--out", out, *LONGER]
-    process = subprocess.Popen(command, cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not (work / f"{out}.partial" / "checkpoint.safetensors").exists():
-        time.sleep(0.005)
-    time.sleep(0.3)
-    assert process.poll() is None, "the fit ended before it could be broken off"
-    os.kill(process.pid, how)
-    return process.wait()
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_fit_that_was_broken_off_goes_on_to_the_very_same_weights(work, how):
     out, whole = f"broken-{how.name}", f"whole-{how.name}"
-    code = broken_off(work, out, how)
-    assert code == (-signal.SIGKILL if how is signal.SIGKILL else 130)
+    with held("fit step 13", "fit", "split", "--out", out, *LONGER, cwd=work) as process:
+        process.process.send_signal(how)
+        process.pause.let_go()
+        assert process.ended().code == (-signal.SIGKILL if how is signal.SIGKILL else 130)
     assert not (work / out).exists()
     assert "--resume" in refuses("fit", "split", "--out", out, *LONGER, cwd=work)
     other = ("--set", "n_factors=9", *LONGER[2:])
@@ -392,15 +384,11 @@ def test_resuming_what_is_finished_changes_nothing(work):
 
 def test_an_interrupted_fit_has_kept_its_work_however_rarely_it_writes(work):
     rarely = ("--set", "epochs=4000", "--set", "patience=0", "--set", "checkpoint_seconds=1000")
-    command = [sys.executable, "-m", "milrec", "fit", "split", "--out", "rare", *rarely]
-    process = subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (work / "rare.partial").exists():
-        time.sleep(0.01)
-    time.sleep(2)  # some steps are made
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate()
-    assert process.returncode == 130
-    assert "go on with" in out and (work / "rare.partial" / "checkpoint.safetensors").exists()
+    with held("fit step 13", "fit", "split", "--out", "rare", *rarely, cwd=work) as process:
+        assert not (work / "rare.partial" / "checkpoint.safetensors").exists()
+        ended = process.interrupted()
+    assert ended.code == 130
+    assert "go on with" in ended.out and (work / "rare.partial" / "checkpoint.safetensors").exists()
     shutil.rmtree(work / "rare.partial")
 
 
@@ -518,13 +506,10 @@ def test_a_refit_learns_from_validation_too(work):
 
 def test_a_refit_that_was_broken_off_goes_on_to_the_very_same_weights(work):
     command = ("fit", "split", "--out", "torn", "--refit", *LONGER)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "milrec", *command], cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    while process.poll() is None and not (work / "torn.partial" / "refit.safetensors").exists():
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    with held("fit step 13", *command, cwd=work) as process:
+        process.pause.arrive()  # the fit has passed; this is the refit
+        assert (work / "torn.partial" / "refit.safetensors").exists()
+        process.killed()
     assert "--resume" in refuses(*command, cwd=work)
     succeeds(*command, "--resume", cwd=work)
     succeeds("fit", "split", "--out", "untorn", "--refit", *LONGER, cwd=work)

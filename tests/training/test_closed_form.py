@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 
 import milrec
 from milrec.errors import FitError, FolderError, SettingsError
-from milrec.kernels import threads
+from milrec.kernels import inverse, threads
 from milrec.kernels.sparse import Rows
 from milrec.models.contract import ROWS
 from milrec.models.inputs import Users
@@ -91,8 +91,8 @@ def test_ease_is_the_closed_form(monkeypatch, users, precision, regularization):
 
 @pytest.mark.parametrize(("block", "band"), [(1, 1), (1, 40), (7, 3), (7, 10), (25, 8), (24, 24)])
 def test_ease_is_the_closed_form_by_blocks_of_any_size(monkeypatch, block, band):
-    monkeypatch.setattr(closed_form, "_BLOCK", block)
-    monkeypatch.setattr(closed_form, "_BAND", band)
+    monkeypatch.setattr(inverse, "_BLOCK", block)
+    monkeypatch.setattr(inverse, "_BAND", band)
     dense, steps = random_pairs(), []
     fitted = milrec.fit(split_of(dense), "ease", regularization=20, report=steps.append)
     assert item_weight(fitted) == pytest.approx(solved(dense, 20), rel=1e-5, abs=1e-6)
@@ -280,6 +280,25 @@ def test_a_fit_gives_the_same_bytes_at_any_number_of_workers(monkeypatch, model)
         monkeypatch.setattr(threads, "available", lambda number=number: number)
         monkeypatch.setattr(closed_form, "available", lambda number=number: number)
         found.append(weights(milrec.fit(split, model)))
+    assert all(one == found[0] for one in found)
+
+
+@pytest.mark.parametrize("n_users", [300, 60])
+@pytest.mark.parametrize("precision", ["double", "single"])
+def test_ease_gives_the_same_bytes_at_any_number_of_threads(monkeypatch, n_users, precision):
+    """Over many blocks and bands, of items and (with 60 users) of users; torch's own threads do not matter either."""
+    monkeypatch.setattr(inverse, "_BLOCK", 16)
+    monkeypatch.setattr(inverse, "_BAND", 24)
+    if precision == "single":
+        monkeypatch.setattr(closed_form, "_DOUBLE_PRECISION", 0)
+    split, before, found = split_of(random_pairs(n_users, 140, 0.1)), torch.get_num_threads(), []
+    try:
+        for number in (1, 2, 3, 3):
+            monkeypatch.setattr(threads, "available", lambda number=number: number)
+            torch.set_num_threads(number)
+            found.append(weights(milrec.fit(split, "ease", regularization=5)))
+    finally:
+        torch.set_num_threads(before)
     assert all(one == found[0] for one in found)
 
 

@@ -339,11 +339,12 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
 def main() -> None:
     """Run a command; a mistake ends with one sentence and code 1 (2 for wrong usage), an interrupt with 130."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where an error of it is told like any other
     except MilrecError as error:
         _fail(in_options(str(error)), 1)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)

@@ -87,9 +87,9 @@ class FitDisplay:
         self.interruptible.__enter__()
         return self  # the bar appears with the first step: a fit that cannot begin shows its error alone
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.progress.stop()
-        self.interruptible.__exit__()
+        self.interruptible.__exit__(kind, *error)
 
     def report(self, now: FitProgress) -> None:
         self.interruptible.check()

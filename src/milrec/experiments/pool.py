@@ -26,6 +26,7 @@ from milrec.kernels.threads import available
 from milrec.storage import write_json
 
 _PATIENCE = 30  # seconds that a process may take to end
+_PROCESS = "from milrec.entry import job; job()"
 
 Outcomes = dict[str, Outcome]  # by the name of the job
 Plan = Generator[list[Job], Outcomes, None]
@@ -82,7 +83,7 @@ class _Worker:
         self.assigned: tuple[Job, _RunningPlan] | None = None
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - what it prints before its first job; jobs have logs
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "milrec.experiments.job", str(run)],  # -P: no module from the current folder
+            [sys.executable, "-P", "-c", _PROCESS, str(run)],  # -P: no module from the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from milrec.errors import BusyError, MilrecError, UnknownIdError
 from milrec.lists.query import Answer
 from milrec.server.model import Served
-from milrec.server.requests import sentence_of
+from milrec.server.requests import invalid_request
 
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
@@ -217,8 +217,8 @@ def add_error_answers(app: FastAPI) -> None:
         return error_response(str(error), 503, {"retry-after": "1"})
 
     @app.exception_handler(RequestValidationError)
-    async def invalid_request(request: Request, error: RequestValidationError) -> Response:
-        return error_response(sentence_of(error.errors()), 422)
+    async def unreadable_request(request: Request, error: RequestValidationError) -> Response:
+        return error_response(invalid_request(error.errors()), 422)
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
