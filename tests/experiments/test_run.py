@@ -1,4 +1,4 @@
-"""Recipes: what they may say, and runs that go on where they were."""
+"""Recipes: what they may say, and runs that are stopped and resumed."""
 
 import json
 import shutil
@@ -204,7 +204,7 @@ settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
 
 
 def test_a_search_with_a_trial_that_was_broken_chooses_nothing(tmp_path, monkeypatch):
-    """Else a later run, in which the trial is done, would have to go back on its choice."""
+    """Otherwise a later run, in which the trial is done, would have to change its choice."""
     text = (
         RECIPE
         + """
@@ -332,7 +332,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
         ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [3], "epochs, n_factors" = [[3, 4]] }', "by two keys"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { epoch = [3] }', "model 'MIL'.*unknown setting 'epoch'"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [] }', "nothing to try for 'epochs'"),
-        ('loss = "mil"', 'loss = "mil"\nsearch = { "epochs, n_factors" = [[3]] }', "has not as many values"),
+        ('loss = "mil"', 'loss = "mil"\nsearch = { "epochs, n_factors" = [[3]] }', "needs lists of 2 values"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { weight_decay = { low = 1, high = 0 } }', "low < high"),
         ("title =", "title", "not readable TOML"),
     ],
@@ -376,7 +376,7 @@ def test_a_recipe_may_have_a_test_part(tmp_path):
     [
         (WITH_TEST.replace('path = "train"', "[data.simulate]\nusers = 50"), "unknown setting 'data.simulate.test'"),
         (WITH_TEST.replace('path = "train"\n', "simulate = { users = 50 }\n"), "a test part without a path"),
-        (WITH_TEST + '[split]\nprotocol = "users"\n', "in .data. or holds out users in .split., not both"),
+        (WITH_TEST + '[split]\nprotocol = "users"\n', "in .data. or hold out users in .split., not both"),
         (WITH_TEST + '[split]\nprotocol = "given"\n', "setting 'split.protocol'"),
     ],
 )

@@ -1,7 +1,7 @@
 """The process that does the jobs of a run: it fits one model with one seed and judges it, then takes the next job.
 
-`main` is a process that reads the names of jobs from standard input, one per line, and writes events to
-standard output (see protocol.py). It ends when its input does.
+It reads the names of jobs from standard input, one per line, and writes events to standard output (see protocol.py).
+It ends when its input does.
 """
 
 from __future__ import annotations
