@@ -5,6 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Tests on real data sets find them here; where there are none, those tests are skipped.
+MILREC_TEST_DATA ?= $(abspath $(wildcard ../shared/data))
+export MILREC_TEST_DATA
+
 .PHONY: demo serve-demo test check format browser ml-1m bench bench-serve clean
 
 demo: $(VENV)/.installed

@@ -25,8 +25,9 @@ from milrec.training.adam import Adam
 from milrec.training.batches import batches
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
+from milrec.training.progress import Watch
 from milrec.training.settings import FitSettings
-from milrec.training.steps import Step, fast_step, readable_step
+from milrec.training.steps import fast_step, readable_step
 
 _USERS_JUDGED = 10_000
 
@@ -37,11 +38,11 @@ def sampled_step(folder: Path) -> dict[str, Any]:
     settings = settings_for("dae", "mil", {"target_set": "shared", "batch_size": 100})
     n_fast, n_readable = 100, 6
     with ExitStack() as stack:
-        fast, readable = _step(train, settings, stack, "fast"), _step(train, settings, stack, "readable")
+        fast, readable = (_stepping(train, settings, stack, engine) for engine in ("fast", "readable"))
         times = in_turns(
             {
-                "fast": lambda: _steps(fast, train, settings, n_fast),
-                "readable": _with_all_threads(lambda: _steps(readable, train, settings, n_readable)),
+                "fast": lambda: fast(n_fast),
+                "readable": _with_all_threads(lambda: readable(n_readable)),
             },
             rounds=5,
         )
@@ -70,16 +71,14 @@ def whole_step(folder: Path) -> dict[str, Any]:
 
     with ExitStack() as stack:
         threads = torch.get_num_threads()
-        step = _step(train, settings, stack, "fast")
+        steps = _stepping(train, settings, stack, "fast")
 
         def bare() -> None:
             torch.set_num_threads(threads)
             by_torch()
             torch.set_num_threads(1)
 
-        times = in_turns(
-            {"fit": lambda: _steps(step, train, settings, n_steps), "torch": bare, "numpy": by_numpy}, rounds=9
-        )
+        times = in_turns({"fit": lambda: steps(n_steps), "torch": bare, "numpy": by_numpy}, rounds=9)
     work = 6 * 500 * train.n_items * N_FACTORS / 1e9
     rates = {"fit": n_steps * work / times["fit"], "torch": work / times["torch"], "numpy": work / times["numpy"]}
     return {"gflops": rates, "value": rates["fit"] / max(rates["torch"], rates["numpy"])}
@@ -92,7 +91,7 @@ def whole_fit(folder: Path) -> dict[str, Any]:
     judge = validation_measure("ndcg@100", settings, split.train, split.validation)
     model = build_model(settings.model, split.train.n_users, split.train.n_items)
     before, started = memory_now(), time.perf_counter()
-    history = fit(model, split.train, settings, 0, judge)
+    history = fit(model, split.train, settings, 0, Watch(judge))
     start = time.perf_counter() - started - history.seconds[-1]  # finding the first weights, and cleaning up
     best = max(history.measures)
     near = next(place for place, measure in enumerate(history.measures) if measure >= best - 0.002)
@@ -212,8 +211,8 @@ def growth(folder: Path) -> dict[str, Any]:
         )
         n_steps = 100
         with ExitStack() as stack:
-            step = _step(train, settings, stack, "fast")
-            spent = in_turns({"steps": partial(_steps, step, train, settings, n_steps)}, rounds=5)
+            steps = _stepping(train, settings, stack, "fast")
+            spent = in_turns({"steps": partial(steps, n_steps)}, rounds=5)
         times[n_items] = {
             "milliseconds": 1000 * spent["steps"] / n_steps,
             "items": train.n_items,
@@ -222,19 +221,21 @@ def growth(folder: Path) -> dict[str, Any]:
     return {"steps": times, "value": times[1_000_000]["milliseconds"] / times[20_000]["milliseconds"]}
 
 
-def _step(train: Interactions, settings: FitSettings, stack: ExitStack, engine: str) -> Step:
+def _stepping(train: Interactions, settings: FitSettings, stack: ExitStack, engine: str) -> Callable[[int], None]:
+    """The first steps of a fit, as many as asked for, their batches made by the second thread while it goes on."""
     model = build_model(settings.model, train.n_users, train.n_items)
     model.initialise(0)
     optimiser = Adam(dict(model.named_parameters()))
     if engine == "readable":
-        return readable_step(model, settings, optimiser)
-    return fast_step(model, settings, optimiser, stack.enter_context(thread_pool()))
+        step = readable_step(model, settings, optimiser)
+    else:
+        step = fast_step(model, settings, optimiser, stack.enter_context(thread_pool()))
 
+    def run(n_steps: int) -> None:
+        for batch in batches(train, model, settings, 0, range(n_steps)):
+            step(batch, 1e-3)
 
-def _steps(step: Step, train: Interactions, settings: FitSettings, n_steps: int) -> None:
-    """The first steps of a fit, their batches prepared by the second thread while it runs."""
-    for batch in batches(train, model, settings, 0, range(n_steps)):
-        step(batch, 1e-3)
+    return run
 
 
 def _with_all_threads(work: Callable[[], None]) -> Callable[[], None]:
@@ -274,7 +275,7 @@ def _until(split: Split, settings: FitSettings, wanted: float) -> dict[str, Any]
 
     started = time.perf_counter()
     with suppress(Reached):
-        fit(model, split.train, settings, 0, judge)
+        fit(model, split.train, settings, 0, Watch(judge))
     return {"seconds": curve[-1][0], "reached": curve[-1][1] >= wanted, "curve": curve}
 
 

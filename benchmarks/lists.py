@@ -13,7 +13,7 @@ from benchmarks.shapes import N_FACTORS, large_split
 from milrec.data.splits import Audience
 from milrec.evaluation import evaluate
 from milrec.kernels.threads import available
-from milrec.lists.scores import lists_for
+from milrec.lists.scores import Scorer, lists_for
 from milrec.models.autoencoders import DenoisingAutoencoder
 from milrec.models.known import build_model
 from milrec.training.presets import settings_for
@@ -28,14 +28,14 @@ def top_lists(folder: Path) -> dict[str, Any]:
 
     split = large_split(folder)
     model, settings = _model(split.train.n_users, split.train.n_items)
-    audience = _some(split.test.audience)
+    scorer, audience = Scorer(model, settings, split.train), _some(split.test.audience)
     latent = _latents(model, audience)
     weight, bias = model.decoder_weight.detach().numpy(), model.decoder_bias.detach().numpy()
     queries = np.ascontiguousarray(np.hstack([latent, np.ones((len(latent), 1), dtype=np.float32)]))
     items = np.ascontiguousarray(np.hstack([weight, bias[:, None]]))
     times = in_turns(
         {
-            "milrec": lambda: list(lists_for(model, settings, audience, 1, 200)),
+            "milrec": lambda: list(lists_for(scorer, audience, 200)),
             "faiss": lambda: faiss.knn(queries, items, 200, metric=faiss.METRIC_INNER_PRODUCT),
             "implicit": lambda: topk(items, queries, 200, num_threads=available()),
             "product": lambda: _product(latent, weight),

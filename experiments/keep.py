@@ -1,8 +1,8 @@
-"""A run as it is kept in the repository: python experiments/keep.py RUN docs/results/NAME [FIGURE …].
+"""Keep a run in the repository: python experiments/keep.py RUN docs/results/NAME [FIGURE …].
 
 Writes NAME.json, the results with numbers of five digits and learning curves of at most 60 points, NAME.html, the
-report of exactly that, and of each figure asked for (trade, shares, evolution, …) NAME-FIGURE.svg. To draw a kept run
-anew, give its NAME.json for RUN.
+report of exactly that, and NAME-FIGURE.svg for each figure asked for (trade, shares, evolution, …). To draw a kept run
+again, give its NAME.json as RUN.
 """
 
 import json
@@ -15,7 +15,8 @@ from typing import Any
 from milrec.report.figures import DASHES, draw, focus, missing_term_lines, names_beside, near_and_far, used_pairs
 from milrec.report.page import write_report
 from milrec.report.summary import TAILS, Entry, entries_of
-from milrec.storage import new_file, read_json
+from milrec.results import FitHistory, Results
+from milrec.storage import new_file
 
 _POINTS = 60
 _LONG_NAME = 20
@@ -25,14 +26,10 @@ def main() -> None:
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     run, kept = Path(sys.argv[1]), Path(sys.argv[2])
-    results = rounded(read_json(run / "results.json" if run.is_dir() else run))
-    for model in results["models"]:
-        if model["history"]:
-            model["history"] = thinned(model["history"])
+    results = shortened(Results.read(run))
     kept.parent.mkdir(parents=True, exist_ok=True)
     with new_file(kept.with_suffix(".json")) as draft:
-        draft.write_text(json.dumps(results, ensure_ascii=False) + "\n", encoding="utf-8")
-    results = read_json(kept.with_suffix(".json"))
+        draft.write_text(json.dumps(results.as_json(), ensure_ascii=False) + "\n", encoding="utf-8")
     page = write_report(results, kept.with_suffix(".html")).read_text(encoding="utf-8")
     entries = entries_of(results)
     figures = draw(results, entries)
@@ -43,7 +40,7 @@ def main() -> None:
 
 def marks(figure: str, entries: list[Entry]) -> list[tuple[str, str]]:
     """What a figure's colours and dashes mean: a drawing 16 wide, and a name."""
-    if figure in ("shares", "popularity") or (figure == "trade" and names_beside(entries)):  # names stand in it
+    if figure in ("shares", "popularity") or (figure == "trade" and names_beside(entries)):  # the names are in it
         return []
     if figure == "missing_term":
         return [
@@ -54,7 +51,7 @@ def marks(figure: str, entries: list[Entry]) -> list[tuple[str, str]]:
         "evolution": focus(entries),
         "trade": near_and_far(entries)[0],
         "preferences": [entry for entry in entries if entry.preferences() is not None],
-        "learning": [entry for entry in entries if (entry.runs[0].get("history") or {}).get("measures")],
+        "learning": [entry for entry in entries if entry.curve() is not None],
     }.get(figure, entries)
     points = [(f'<circle cx="5" cy="-4" r="5" fill="var(--{entry.colour})"/>', entry.name) for entry in shown]
     lines = [
@@ -89,6 +86,16 @@ def with_names(figure: str, named: list[tuple[str, str]]) -> str:
     return figure.replace("</svg>", "".join(legend) + "</svg>")
 
 
+def shortened(results: Results) -> Results:
+    """The same with numbers of five digits and thinner learning curves."""
+    results = Results.of(rounded(results.as_json()), "the run")
+    runs = [
+        run if run.history is None else run.model_copy(update={"history": thinned(run.history)})
+        for run in results.models
+    ]
+    return results.model_copy(update={"models": tuple(runs)})
+
+
 def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: rounded(one) for key, one in value.items()}
@@ -97,11 +104,11 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def thinned(history: dict[str, Any]) -> dict[str, Any]:
+def thinned(history: FitHistory) -> FitHistory:
     """Every so many validations; how the fit ended stays."""
-    lists = {key: value for key, value in history.items() if isinstance(value, list) and value}
+    lists = {name: value for name, value in history if isinstance(value, tuple) and value}
     step = max(1, -(-max(map(len, lists.values()), default=1) // _POINTS))
-    return {**history, **{key: value[::step] for key, value in lists.items()}}
+    return history.model_copy(update={name: value[::step] for name, value in lists.items()})
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
 """The tables of docs/results.md, from the results that are kept: python experiments/tables.py [--check].
 
-Between `<!-- table NAME measure … -->` and `<!-- end -->` stands a table of docs/results/NAME.json: a row for each
-model, the mean of each measure over the seeds and, with several, its standard deviation. After `<!-- claims NAME -->`
-stand the paper's claims with what this run says of them, after `<!-- compared NAME MODEL measure … -->` a model against
-each other, after `<!-- frontier NAME share … -->` the accuracy that a model's dial leaves at a given long-tail share.
---check only looks whether the page is what the results say.
+Between `<!-- table NAME measure … -->` and `<!-- end -->` goes a table of docs/results/NAME.json: a row for each model,
+the mean of each measure over the seeds and, with several seeds, its standard deviation. After `<!-- claims NAME -->` go
+the paper's claims with what this run says about them, after `<!-- compared NAME MODEL: measure … -->` a model against
+each of the others, after `<!-- frontier NAME share … -->` the accuracy that a model's dial leaves at a given long-tail
+share. --check only checks whether the page is up to date.
 """
 
 import re
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from milrec.report.claims import UNTOLD, claims, comparison, said_p
+from milrec.report.claims import claims, p_text
 from milrec.report.summary import Entry, entries_of
-from milrec.storage import new_file, read_json
+from milrec.results import Results
+from milrec.storage import new_file
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 RESULTS = PAGE.parent / "results"
@@ -27,13 +27,15 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     filled = _BLOCK.sub(lambda found: found[1] + block(found[2], found[3], found[4]) + found[5], text)
     if "--check" in sys.argv:
-        sys.exit(0 if filled == text else f"'{PAGE}' is not what its results say; run python experiments/tables.py")
+        sys.exit(
+            0 if filled == text else f"'{PAGE}' is not up to date with its results; run python experiments/tables.py"
+        )
     with new_file(PAGE) as draft:
         draft.write_text(filled, encoding="utf-8")
 
 
 def block(kind: str, name: str, words: str) -> str:
-    results = read_json(RESULTS / f"{name}.json")
+    results = Results.read(RESULTS / f"{name}.json")
     if kind == "claims":
         return claims_table(results)
     if kind == "compared":
@@ -55,25 +57,24 @@ def table(entries: list[Entry], measures: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def claims_table(results: dict[str, Any]) -> str:
-    """The paper's claims that this run can tell, and how many it cannot."""
+def claims_table(results: Results) -> str:
+    """The paper's claims that this run can decide, and how many it cannot."""
     checked = claims(results)
-    told = [claim for claim in checked if claim["verdict"] != UNTOLD]
+    decided = [claim for claim in checked if claim.decided]
     lines = ["| the paper says | here | |", "|---|---|---|"]
-    lines += [f"| {one['claim']} ({one['where']}) | {one['verdict']} | {one['evidence']} |" for one in told]
-    return (
-        "\n".join(lines) + f"\n\nCannot be told from this run: {len(checked) - len(told)} of {len(checked)} claims.\n"
-    )
+    lines += [f"| {one.claim} ({one.where}) | {one.verdict} | {one.evidence} |" for one in decided]
+    count = f"{len(checked) - len(decided)} of {len(checked)} claims"
+    return "\n".join(lines) + f"\n\nCannot be told from this run: {count}.\n"
 
 
-def compared_table(results: dict[str, Any], model: str, measures: list[str]) -> str:
-    """A model less each other, user by user."""
+def compared_table(results: Results, model: str, measures: list[str]) -> str:
+    """A model minus each of the others, user by user."""
     lines = [f"| {model} less | " + " | ".join(map(heading, measures)) + " |", "|---" * (len(measures) + 1) + "|"]
-    for other in dict.fromkeys(entry["name"] for entry in results["models"] if entry["name"] != model):
+    for other in dict.fromkeys(run.name for run in results.models if run.name != model):
         cells = []
         for measure in measures:
-            found = comparison(results, measure, model, other)
-            cells.append("–" if found is None else f"{found.difference:+.4f}, {said_p(found.p)}")
+            found = results.comparison(measure, model, other)
+            cells.append("–" if found is None else f"{found.difference:+.4f}, {p_text(found.p)}")
         lines.append(f"| {other} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -97,8 +98,8 @@ def frontier_table(entries: list[Entry], shares: list[float]) -> str:
 
 
 def between(entry: Entry, share: float) -> float | None:
-    """Accuracy at a long-tail share, where the dials reach it."""
-    points = sorted((point["long_share@200"], point["ndcg@100"]) for point in entry.dialled())
+    """Accuracy at a long-tail share, if the dials reach it."""
+    points = sorted((point.long_share, point.accuracy) for point in entry.dialled())
     for (low, first), (high, second) in pairwise(points):
         if low <= share <= high and low < high:
             return first + (second - first) * (share - low) / (high - low)
@@ -121,7 +122,7 @@ def shown(entry: Entry, measure: str) -> str:
 
 
 def best_of(measure: str, values: list[float | None]) -> set[int]:
-    """The rows with the best value: the lowest of what is to be low, none of what is neither."""
+    """The rows with the best value: the lowest if low is better, none if neither end is."""
     known = {row: value for row, value in enumerate(values) if value is not None}
     if not known or measure.startswith(("short_share", "medium_share", "mean_popularity")):
         return set()

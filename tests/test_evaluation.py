@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -13,7 +14,10 @@ from milrec.data.splits import Audience, HeldOut
 from milrec.errors import DataError
 from milrec.evaluation import evaluate, validation_measure
 from milrec.lists import scores
+from milrec.lists.scores import Scorer, logits_of
+from milrec.models.contract import ROWS
 from milrec.models.factorization import MatrixFactorization
+from milrec.models.inputs import Users
 from milrec.models.popularity import Popularity
 from milrec.models.settings import FactorizationSettings
 from milrec.training.presets import settings_for
@@ -117,10 +121,11 @@ def test_the_order_of_adopted_and_rejected_items_by_hand(four_items):
 def test_the_order_of_adopted_and_rejected_items_is_that_of_counting_pairs(split, model, loss):
     recommender = milrec.fit(split, model, loss, n_factors=4, epochs=4)
     fitted, audience = recommender.fitted, split.test.audience
-    assert audience.n_users > 2 * scores.ROWS
+    scorer = Scorer(fitted.model, fitted.settings, fitted.train)
+    assert audience.n_users > 2 * ROWS
     values = []
     for user in range(audience.n_users):
-        logits = scores.logits_of(fitted.model, fitted.settings, audience, slice(user, user + 1), 1)[0]
+        logits = logits_of(scorer, Users.of(audience, slice(user, user + 1)))[0]
         own, lower = (logits[pairs[[user]].indices] for pairs in (split.test.targets, split.test.rejected_targets))
         if len(own) and len(lower):
             values.append(np.mean(np.sign(own[:, None] - lower[None, :]).astype(np.float64) / 2 + 0.5))
@@ -213,13 +218,20 @@ def test_recall_is_that_of_the_lists_that_are_recommended(fitted, split, evaluat
     assert evaluation.measures["recall@20"] == pytest.approx(np.mean(values))
 
 
+def score_at_once(monkeypatch, rows) -> None:
+    """Blocks of so many users, wherever blocks are made."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("milrec.") and hasattr(module, "ROWS"):
+            monkeypatch.setattr(module, "ROWS", rows)
+
+
 @pytest.mark.parametrize("rows", [1, 7, 1000])
 @pytest.mark.parametrize(("model", "loss"), [("dae", "mil"), ("mf", "mil")])
 def test_an_evaluation_does_not_depend_on_how_many_users_are_scored_at_once(split, monkeypatch, model, loss, rows):
     recommender = milrec.fit(split, model, loss, n_factors=8, epochs=4, learning_rate=1e-2)
-    assert scores.ROWS == 64
+    assert ROWS == 64
     usual = recommender.evaluate(split)
-    monkeypatch.setattr(scores, "ROWS", rows)
+    score_at_once(monkeypatch, rows)
     other = recommender.evaluate(split)
     assert other.measures == pytest.approx(usual.measures, abs=1e-9)
     assert other.top_shares == pytest.approx(usual.top_shares, abs=1e-9)
@@ -229,11 +241,12 @@ def test_an_evaluation_does_not_depend_on_how_many_users_are_scored_at_once(spli
     }
 
 
-def test_strangers_are_evaluated_alike_however_many_are_folded_in_at_once(small_catalogue, monkeypatch):
+@pytest.mark.parametrize("rows", [1, 3])
+def test_strangers_are_evaluated_alike_however_many_are_folded_in_at_once(small_catalogue, monkeypatch, rows):
     split = milrec.split_users(small_catalogue, seed=0)
     recommender = milrec.fit(split, "mf", "mil", n_factors=4, epochs=2)
     usual = recommender.evaluate(split)
-    monkeypatch.setattr(scores, "FOLDED_ROWS", 3)
+    score_at_once(monkeypatch, rows)
     assert recommender.evaluate(split).measures == pytest.approx(usual.measures, abs=1e-9)
 
 

@@ -505,7 +505,7 @@ def test_what_cannot_be_refitted_is_refused(split, dae, small_catalogue, checker
     with pytest.raises(DataError, match="no validation part"):
         milrec.refit(unsplit(checkerboard), milrec.fit(unsplit(checkerboard), "popularity"))
     users = milrec.split_users(small_catalogue, seed=0)
-    with pytest.raises(DataError, match="keeps back other users"):
+    with pytest.raises(DataError, match="holds out users for validation"):
         milrec.refit(users, milrec.fit(users, "popularity"))
 
 

@@ -1,13 +1,14 @@
 """Settings are frozen values; what is wrong with them is one sentence that lists what is known."""
 
 import math
+from typing import Literal
 
 import pytest
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from milrec.errors import SettingsError
 from milrec.models.settings import AutoencoderSettings
-from milrec.settings import build, changed, parse_assignments, read_toml
+from milrec.settings import Settings, build, changed, parse_assignments, read_toml
 from milrec.training.settings import TargetSettings, TrainingSettings
 
 
@@ -69,6 +70,65 @@ def test_a_value_out_of_range_is_refused_by_its_name(settings, values):
 def test_a_wrong_choice_is_answered_with_the_choices():
     with pytest.raises(SettingsError, match="'linear', 'sigmoid', 'tanh' or 'relu'"):
         build(AutoencoderSettings, {"encoder": "gelu"})
+
+
+class Cat(Settings):
+    kind: Literal["cat"] = "cat"
+    lives: int = Field(9, ge=1)
+
+
+class Dog(Settings):
+    kind: Literal["dog"] = "dog"
+    tricks: list[str] = Field([])
+
+    @field_validator("tricks")
+    @classmethod
+    def _no_secrets(cls, tricks: list[str]) -> list[str]:
+        if "secret" in tricks:
+            raise ValueError("a trick cannot be secret")
+        return tricks
+
+
+class House(Settings):
+    name: str
+    pet: Cat | Dog = Field(Cat(), discriminator="kind")
+    others: list[Cat] = Field([])
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({}, "setting 'name' in the street is missing"),
+        ({"nam": "A"}, "unknown setting 'nam' in the street; known settings: name, pet, others"),
+        ({"name": 3}, "setting 'name' in the street is 3: input should be a valid string"),
+        (
+            {"name": "A", "pet": {"kind": "dog", "lives": 3}},
+            "unknown setting 'pet.lives' in the street; known settings: kind, tricks",
+        ),
+        (
+            {"name": "A", "pet": {"kind": "cat", "lives": 0}},
+            "setting 'pet.lives' in the street is 0: input should be greater than or equal to 1",
+        ),
+        (
+            {"name": "A", "pet": {"kind": "dog", "tricks": ["secret"]}},
+            "setting 'pet.tricks' in the street: a trick cannot be secret",
+        ),
+        (
+            {"name": "A", "others": [{}, {"life": 3}]},
+            "unknown setting 'others.1.life' in the street; known settings: kind, lives",
+        ),
+    ],
+)
+def test_the_sentence_names_a_setting_as_it_was_written(values, sentence):
+    with pytest.raises(SettingsError) as error:
+        build(House, values, "the street")
+    assert str(error.value) == sentence
+
+
+def test_a_long_value_is_not_repeated_whole():
+    with pytest.raises(SettingsError) as error:
+        build(Cat, {"lives": "nine" * 1000})
+    assert len(str(error.value)) < 200 and "'ninenine" in str(error.value)
 
 
 def test_epochs_and_iterations_are_not_said_together():

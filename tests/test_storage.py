@@ -1,6 +1,8 @@
 """Files and folders appear whole or not at all, and are checked before they are used."""
 
 import json
+import subprocess
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,14 @@ from milrec.storage import (
     FORMAT_VERSION,
     MANIFEST,
     folder_kind,
+    locked,
     new_file,
     new_folder,
     open_folder,
     read_json,
     require_files,
     write_json,
+    write_manifest,
 )
 
 
@@ -113,7 +117,7 @@ def test_facts_that_json_cannot_hold_leave_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_replaced_unless_it_is_said(tmp_path: Path) -> None:
     before = contents(saved(tmp_path / "mine"))
-    with pytest.raises(FolderError, match=r"already holds a data folder; .*--force"):
+    with pytest.raises(FolderError, match=r"already holds a data folder; .*`replace=True`"):
         saved(tmp_path / "mine", words="new")
     assert contents(tmp_path / "mine") == before
 
@@ -421,3 +425,58 @@ def test_no_flipped_byte_of_a_manifest_changes_what_is_read(tmp_path: Path) -> N
             except FolderError:
                 continue
             assert found == first, place  # white space, at most
+
+
+def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    code = f"""
+from pathlib import Path
+from milrec.storage import locked
+with locked(Path({str(path)!r})) as mine:
+    print(mine, flush=True)
+    input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "True\n"
+        with locked(path) as mine:
+            assert not mine
+        other.kill()
+    with locked(path) as mine:
+        assert mine
+        with locked(path) as again:
+            assert not again, "nor twice by one process"
+    assert path.exists()
+
+
+def test_a_folder_is_put_in_place_of_another_as_windows_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows renames no folder to the place of an empty one: the place is made free first."""
+    rename = Path.replace
+
+    def strict(folder: Path, to: Path) -> Path:
+        assert not Path(to).is_dir(), "refused by Windows"
+        return rename(folder, to)
+
+    monkeypatch.setattr("milrec.storage._WINDOWS", True)
+    monkeypatch.setattr(Path, "replace", strict)
+    (tmp_path / "mine").mkdir()
+    for content in ("first", "second"):
+        with new_folder(tmp_path / "mine", "data", replace=True) as draft:
+            (draft.path / "file.txt").write_text(content)
+        assert (tmp_path / "mine/file.txt").read_text() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_manifest_of_a_folder_without_files_is_checked_too(tmp_path: Path) -> None:
+    write_manifest(tmp_path, "run", {"title": "mine"}, files={})
+    assert open_folder(tmp_path, "run").facts == {"title": "mine"}
+    text = (tmp_path / MANIFEST).read_text()
+    (tmp_path / MANIFEST).write_text(text.replace("mine", "yours"))
+    with pytest.raises(FolderError, match="its hash differs"):
+        open_folder(tmp_path, "run")
+    (tmp_path / MANIFEST).write_text(text)
+    change_manifest(tmp_path, facts={"title": "an older run, without a hash"})
+    assert open_folder(tmp_path, "run").facts["title"].startswith("an older run")

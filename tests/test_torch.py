@@ -17,8 +17,8 @@ from scipy.stats import chisquare
 import milrec
 from milrec.losses import MissingInformationLoss as MissingInformationSettings
 from milrec.losses import Targets
-from milrec.sampling import n_missing_drawn as n_missing_drawn_by_fit
 from milrec.torch import MissingInformationLoss, expected_weight, n_missing_drawn, sample_missing
+from milrec.training.targets import n_missing_drawn as n_missing_drawn_by_fit
 
 CASES = {
     "the paper's best": {},

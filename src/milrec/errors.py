@@ -9,8 +9,9 @@
     ├── BusyError        the server cannot take a request now
     └── FitError         fitting cannot go on (the loss is not finite, the checkpoint belongs to another fit)
 
-Each message is one sentence: what is wrong, the value, the cure. The command line prints it and ends with
-a non-zero code; it never shows a traceback for one of these.
+Each message is one sentence: what is wrong, the value, the cure. Values are quoted; an argument that the caller can
+change stands in backticks, as it would be written in a call: `loss`, `replace=True`. The command line writes it as an
+option (cli/errors.py), prints the sentence and exits with a non-zero code, never with a traceback.
 """
 
 from collections.abc import Iterable

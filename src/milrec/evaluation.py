@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 from milrec.data.interactions import Interactions, Truth
 from milrec.data.splits import Audience, HeldOut
 from milrec.errors import DataError
+from milrec.interrupts import pause_point
 from milrec.kernels.ranking import counts_below, found_in_lists, ordered_shares
 from milrec.lists.scores import Lists, Scorer, dial_shift, leave_out, lists_for
 from milrec.metrics import ranking, tail
@@ -96,6 +97,7 @@ def evaluate(
             tally.add_truth(lists, truth, audience)
         if report is not None:
             report(lists.users.stop, len(users))
+        pause_point("evaluate")
     tally.add_order(order)
     return replace(tally.result(len(users), held_out.dropped_targets), dial=float(dial))
 

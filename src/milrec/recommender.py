@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from scipy.sparse import csr_array
 from torch import nn
@@ -31,6 +32,14 @@ from milrec.training.settings import FitSettings
 
 _USERS_AT_ONCE = 2048
 Told = Callable[[Any, str], None]  # a user (None: a new one), and what could not be met in the list
+
+
+class Nearest(NamedTuple):
+    """The items most like another, by number, and how alike they are."""
+
+    items: npt.NDArray[np.int64]
+    likeness: npt.NDArray[np.float32]
+    measure: str  # cosine, or weight
 
 
 def fit(
@@ -116,6 +125,11 @@ class Recommender:
         """
         more = renumbered(csr_array(data.adopted + data.rejected), data, self.fitted.train)
         return Recommender(replace(self.fitted, removed=csr_array(self.fitted.removed + more)))
+
+    @property
+    def folds_in(self) -> bool:
+        """Whether a list for a new user takes long, because a row of factors has to be fitted for it."""
+        return self.fitted.model.folds_in
 
     @property
     def user_ids(self) -> list[Any]:
@@ -236,6 +250,13 @@ class Recommender:
 
         For EASE and SLIM, those to which the item gives the largest weights above 0, with a column `weight`.
         """
+        found = self.nearest_items(item, n)
+        columns = {"rank": pa.array(np.arange(1, len(found.items) + 1, dtype=np.int32))}
+        columns |= item_columns(self.fitted.train, self.catalogue, found.items)
+        return pa.table({**columns, found.measure: pa.array(found.likeness)})
+
+    def nearest_items(self, item: Any, n: int) -> Nearest:
+        """The same in numbers."""
         if self._likeness is None:
             raise SettingsError(f"a {self.fitted.settings.model.model} model has no item factors to compare")
         number = int(self.catalogue.item_numbers([item])[0])
@@ -243,9 +264,7 @@ class Recommender:
         likeness[number] = -np.inf
         items = top_items(likeness[None, :], list_length(n))[0]
         items = items[items >= 0]
-        columns = {"rank": pa.array(np.arange(1, len(items) + 1, dtype=np.int32))}
-        columns |= item_columns(self.fitted.train, self.catalogue, items)
-        return pa.table({**columns, self._likeness.measure: pa.array(likeness[items])})
+        return Nearest(items, likeness[items], self._likeness.measure)
 
     @cached_property
     def _likeness(self) -> Likeness | None:

@@ -7,9 +7,9 @@ names are all different, so that a user says `missing_weight=5e5` or `epochs=30`
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -21,7 +21,7 @@ S = TypeVar("S", bound="Settings")
 class Settings(BaseModel):
     """A frozen value with checked fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
 def build(settings: type[S], values: Mapping[str, Any], where: str = "") -> S:
@@ -29,7 +29,7 @@ def build(settings: type[S], values: Mapping[str, Any], where: str = "") -> S:
     try:
         return settings.model_validate(dict(values))
     except ValidationError as error:
-        raise SettingsError(_sentence(error, settings, where)) from None
+        raise SettingsError(sentence_of(error.errors(include_url=False), settings, where)) from None
 
 
 def changed(settings: S, values: Mapping[str, Any]) -> S:
@@ -43,7 +43,7 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
     for text in assignments:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise SettingsError(f"'{text}' is not a setting; write KEY=VALUE, for example --set epochs=30")
+            raise SettingsError(f"'{text}' is not a setting; write KEY=VALUE, for example epochs=30")
         if key.strip() in values:
             raise SettingsError(f"setting '{key.strip()}' is given twice")
         values[key.strip()] = None if value.strip().lower() == "none" else value.strip()
@@ -59,25 +59,57 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"'{path}' is not readable TOML ({error})") from None
 
 
-def _owner(settings: type[Settings], path: tuple[int | str, ...]) -> type[Settings]:
-    """The settings that a path within settings leads to, as far as it can be followed."""
-    for part in path:
-        field = settings.model_fields.get(str(part))
-        if field is not None:
-            kinds = [field.annotation, *get_args(field.annotation)]
-            settings = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings)), settings)
-    return settings
-
-
-def _sentence(error: ValidationError, settings: type[Settings], where: str) -> str:
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # a misspelt key before a missing one
-    key = ".".join(str(part) for part in first["loc"])
+def sentence_of(errors: Sequence[Any], form: type[BaseModel], where: str = "", noun: str = "setting") -> str:
+    """What pydantic found wrong with the values for a form, in one sentence; a misspelt name before a missing one."""
+    first = min(errors, key=lambda one: one["type"] != "extra_forbidden")
+    owner, key = _followed(form, first["loc"])
     place = f" in {where}" if where else ""
+    named = f"{noun} '{key}'{place}"
+    message: str = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        known = ", ".join(_owner(settings, first["loc"][:-1]).model_fields)
-        return f"unknown setting '{key}'{place}; known settings: {known}"
-    if not key or first["type"] == "value_error":
-        return first["msg"].removeprefix("Value error, ") + place
+        return f"unknown {named}; known {noun}s: {', '.join(owner.model_fields)}"
+    if not key:
+        return message + place
     if first["type"] == "missing":
-        return f"setting '{key}'{place} is missing"
-    return f"setting '{key}'{place} is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        return f"{named} is missing"
+    if first["type"] == "value_error":
+        return f"{named}: {message}"
+    return f"{named} is {shown(first['input'])}: {message[0].lower()}{message[1:]}"
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it, not too much of it."""
+    text = repr(value[:80] if isinstance(value, str | list) else value)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _followed(form: type[BaseModel], path: Sequence[int | str]) -> tuple[type[BaseModel], str]:
+    """The form that a path of pydantic's leads to, and the path as a user would write it.
+
+    Where a value may have one of several forms, the path names the chosen one by its tag, which the user did not write.
+    """
+    keys: list[str] = []
+    tagged: dict[Any, type[BaseModel]] = {}
+    for part in path:
+        field = form.model_fields.get(str(part))
+        if field is None and part in tagged:
+            form = tagged[part]
+            continue
+        if field is not None:
+            forms = _forms_in(field.annotation)
+            form = forms[0] if forms else form
+            tagged = {tag: one for one in forms for tag in _tags(one)}
+        keys.append(str(part))
+    return form, ".".join(keys)
+
+
+def _forms_in(kind: Any) -> list[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [kind]
+    return [form for part in get_args(kind) for form in _forms_in(part)]
+
+
+def _tags(form: type[BaseModel]) -> list[Any]:
+    """What a form is recognised by: the fields that have only one value."""
+    kinds = [field.annotation for field in form.model_fields.values()]
+    return [get_args(kind)[0] for kind in kinds if get_origin(kind) is Literal and len(get_args(kind)) == 1]

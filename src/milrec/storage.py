@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from milrec.errors import FolderError
+from milrec.interrupts import pause_point
 
+_WINDOWS = sys.platform == "win32"
 MANIFEST = "milrec.json"
 FORMAT_VERSION = 1
 _KEYS = {"format", "kind", "version", "facts", "files"}
@@ -64,6 +67,7 @@ def new_file(path: Path) -> Iterator[Path]:
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield draft
+        pause_point(f"new file {path.name}")
         _flush_to_disk(draft)
         draft.replace(path)
     finally:
@@ -86,6 +90,42 @@ def read_json(path: Path) -> Any:
 
 
 @contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold the lock file `path` for the block, unless another process does; whether we hold it.
+
+    The lock ends with the process, however it ends; the file stays.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        yield _try_lock(handle)
+    finally:
+        os.close(handle)  # which ends the lock
+
+
+if sys.platform == "win32":
+
+    def _try_lock(handle: int) -> bool:
+        import msvcrt
+
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+
+    def _try_lock(handle: int) -> bool:
+        import fcntl
+
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
 def new_folder(path: Path, kind: str, replace: bool = False) -> Iterator[Draft]:
     """A folder of the given kind that appears under `path`, complete, when the block ends well."""
     refuse_if_in_the_way(Path(path), kind, replace)
@@ -97,7 +137,8 @@ def new_folder(path: Path, kind: str, replace: bool = False) -> Iterator[Draft]:
     draft = Draft(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)))
     try:
         yield draft
-        _write_manifest(draft, kind)
+        pause_point(f"new {kind} folder")
+        write_manifest(draft.path, kind, draft.facts, _checked_in(draft.path))
         draft.path.chmod(0o777 & ~_umask())
         _put_in_place(draft.path, path)
     finally:
@@ -118,7 +159,7 @@ def refuse_if_in_the_way(path: Path, kind: str, replace: bool) -> None:
         raise FolderError(f"'{path}' {held}; choose another place for the {kind} folder")
     if not replace:
         raise FolderError(
-            f"'{path}' already holds a {kind} folder; choose another place, or replace it with --force (replace=True)"
+            f"'{path}' already holds a {kind} folder; choose another place, or replace it with `replace=True`"
         )
 
 
@@ -188,31 +229,44 @@ def _check_file(path: Path, name: str, expected: Any) -> None:
         raise FolderError(f"'{path}' is damaged: file '{name}' is not the one that was saved (its hash differs)")
 
 
-def _write_manifest(draft: Draft, kind: str) -> None:
-    files = {}
-    readable = 0o666 & ~_umask()  # some writers make files that only their owner may read
-    for file in sorted(draft.path.iterdir()):
-        _flush_to_disk(file)
-        file.chmod(readable)
-        files[file.name] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+def write_manifest(folder: Path, kind: str, facts: dict[str, Any], files: dict[str, Any]) -> None:
+    """Write `milrec.json`; `files` is empty for a run, whose files come and go."""
     manifest = {
         "format": "milrec",
         "kind": kind,
         "version": FORMAT_VERSION,
-        "facts": draft.facts,
+        "facts": facts,
         "files": files,
     }
-    write_json(draft.path / MANIFEST, {**manifest, "sha256": _hash_of(manifest)})
+    write_json(folder / MANIFEST, {**manifest, "sha256": _hash_of(manifest)})
+
+
+def _checked_in(folder: Path) -> dict[str, Any]:
+    """The size and hash of every file in a folder, which is made readable and safe on the disk."""
+    files = {}
+    readable = 0o666 & ~_umask()  # some writers make files that only their owner may read
+    for file in sorted(folder.iterdir()):
+        _flush_to_disk(file)
+        file.chmod(readable)
+        files[file.name] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+    return files
 
 
 def _put_in_place(draft: Path, path: Path) -> None:
     if not path.exists() or not any(path.iterdir()):
-        draft.replace(path)
+        _rename_folder(draft, path)
         return
     retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
-    path.replace(retired)  # an empty folder may be replaced by a rename
-    draft.replace(path)
+    _rename_folder(path, retired)
+    _rename_folder(draft, path)
     shutil.rmtree(retired)
+
+
+def _rename_folder(folder: Path, to: Path) -> None:
+    """In one step, also to the place of an empty folder; except on Windows, which wants that place free."""
+    if _WINDOWS and to.exists():
+        to.rmdir()
+    folder.replace(to)
 
 
 def _umask() -> int:
@@ -222,7 +276,7 @@ def _umask() -> int:
 
 
 def _flush_to_disk(file: Path) -> None:
-    with file.open("rb") as handle:
+    with file.open("r+b") as handle:  # Windows flushes nothing that was opened for reading only
         os.fsync(handle.fileno())
 
 

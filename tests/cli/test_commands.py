@@ -8,12 +8,10 @@ import contextlib
 import csv
 import io
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -22,6 +20,12 @@ from safetensors import safe_open
 
 from milrec import load
 from milrec.cli.app import main
+from milrec.data.downloads import NAMES
+from milrec.data.formats import FORMATS, LIST_ENDINGS
+from milrec.losses import LOSSES
+from milrec.models.settings import MODELS
+from milrec.storage import locked
+from pausing import held
 
 
 def milrec(*arguments, cwd=None, **options):
@@ -74,16 +78,18 @@ def work(tmp_path_factory) -> Path:
 
 def test_help_and_mistakes_do_not_wait_for_torch(work):
     code = """
-import sys
+import json, sys
 from milrec.cli.app import main
-sys.argv = ["milrec", *sys.argv[1:]]
-try:
-    main()
-except SystemExit:
-    pass
-sys.exit("torch" in sys.modules)
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["milrec", *arguments]
+    try:
+        main()
+    except SystemExit:
+        pass
+    if "torch" in sys.modules:
+        sys.exit(f"torch is imported by {arguments}")
 """
-    for arguments in (
+    commands = [
         ["--help"],
         ["fit", "--help"],
         ["models"],
@@ -92,9 +98,10 @@ sys.exit("torch" in sys.modules)
         ["evaluate", "nowhere", "split"],
         ["recommend", "nowhere", "--user", "1"],
         ["show", "model"],
-    ):
-        done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=work, capture_output=True, check=False)
-        assert done.returncode == 0, arguments
+    ]
+    command = [sys.executable, "-c", code, json.dumps(commands)]
+    done = subprocess.run(command, cwd=work, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_command_has_a_help_that_says_what_it_does():
@@ -207,7 +214,7 @@ def test_items_are_found_by_title(work):
         (["split", "data", "--out", "s", "--test", "data"], "no adopted pair of the test part is left to be found"),
         (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "leave it out with --test"),
         (["split", "data", "--out", "s", "--protocol", "users", "--held-out", "0.2"], "leave it out with --test or"),
-        (["split", "data", "--out", "s", "--held-out", "0.7"], "held_out is a share between 0 and 0.5"),
+        (["split", "data", "--out", "s", "--held-out", "0.7"], "--held-out must be a share between 0 and 0.5"),
         (["fit", "data", "--out", "m"], "'data' is a data folder; a split folder is needed"),
         (["fit", "split", "--out", "model"], "already holds a model folder"),
         (["fit", "split", "--out", "data"], "holds a milrec data folder; choose another place"),
@@ -303,14 +310,14 @@ def test_ids_come_back_exactly_as_they_went_in(tmp_path):
         ("user,item\n,b\n", [], "row 1 has an empty id"),
         ("who,what\na,b\n", [], "name one of who, what with --user"),
         ("user,item,stars\na,b,2\n", ["--value", "stars", "--adopt-min", "4"], "no adopted items left"),
-        ("user,item,stars\na,b,2\n", ["--adopt-min", "4"], "need a value column"),
+        ("user,item,stars\na,b,2\n", ["--adopt-min", "4"], "need a column of values"),
         ("user,item,test\na,b,1\n", ["--where", "test=0"], "no row of 'table.csv' has test=0; the column holds 1"),
         ("user,item,test\na,b,1\n", ["--where", "tset=0"], "has no column 'tset'; its columns are user, item, test"),
-        ("user,item,test\na,b,1\n", ["--where", "test"], "'test' is no condition; write COLUMN=VALUE"),
+        ("user,item,test\na,b,1\n", ["--where", "test"], "'test' is not a condition; write COLUMN=VALUE"),
         (
             "user,item,test\na,b,1\n",
             ["--where", "test=1", "--where", "test=2"],
-            "two values are asked of column 'test'",
+            "column 'test' is given two values",
         ),
     ],
 )
@@ -352,23 +359,13 @@ def weights(model: Path) -> dict[str, bytes]:
         return {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
 
 
-def broken_off(work: Path, out: str, how: signal.Signals) -> int:
-    """Start a fit and send it a signal once it has written a checkpoint; returns its code."""
-    command = [sys.executable, "-m", "milrec", "fit", "split", "--out", out, *LONGER]
-    process = subprocess.Popen(command, cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not (work / f"{out}.partial" / "checkpoint.safetensors").exists():
-        time.sleep(0.005)
-    time.sleep(0.3)
-    assert process.poll() is None, "the fit ended before it could be broken off"
-    os.kill(process.pid, how)
-    return process.wait()
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_fit_that_was_broken_off_goes_on_to_the_very_same_weights(work, how):
     out, whole = f"broken-{how.name}", f"whole-{how.name}"
-    code = broken_off(work, out, how)
-    assert code == (-signal.SIGKILL if how is signal.SIGKILL else 130)
+    with held("fit step 13", "fit", "split", "--out", out, *LONGER, cwd=work) as process:
+        process.process.send_signal(how)
+        process.pause.let_go()
+        assert process.ended().code == (-signal.SIGKILL if how is signal.SIGKILL else 130)
     assert not (work / out).exists()
     assert "--resume" in refuses("fit", "split", "--out", out, *LONGER, cwd=work)
     other = ("--set", "n_factors=9", *LONGER[2:])
@@ -387,15 +384,11 @@ def test_resuming_what_is_finished_changes_nothing(work):
 
 def test_an_interrupted_fit_has_kept_its_work_however_rarely_it_writes(work):
     rarely = ("--set", "epochs=4000", "--set", "patience=0", "--set", "checkpoint_seconds=1000")
-    command = [sys.executable, "-m", "milrec", "fit", "split", "--out", "rare", *rarely]
-    process = subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (work / "rare.partial").exists():
-        time.sleep(0.01)
-    time.sleep(2)  # some steps are made
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate()
-    assert process.returncode == 130
-    assert "go on with" in out and (work / "rare.partial" / "checkpoint.safetensors").exists()
+    with held("fit step 13", "fit", "split", "--out", "rare", *rarely, cwd=work) as process:
+        assert not (work / "rare.partial" / "checkpoint.safetensors").exists()
+        ended = process.interrupted()
+    assert ended.code == 130
+    assert "go on with" in ended.out and (work / "rare.partial" / "checkpoint.safetensors").exists()
     shutil.rmtree(work / "rare.partial")
 
 
@@ -513,13 +506,10 @@ def test_a_refit_learns_from_validation_too(work):
 
 def test_a_refit_that_was_broken_off_goes_on_to_the_very_same_weights(work):
     command = ("fit", "split", "--out", "torn", "--refit", *LONGER)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "milrec", *command], cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    while process.poll() is None and not (work / "torn.partial" / "refit.safetensors").exists():
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    with held("fit step 13", *command, cwd=work) as process:
+        process.pause.arrive()  # the fit has passed; this is the refit
+        assert (work / "torn.partial" / "refit.safetensors").exists()
+        process.killed()
     assert "--resume" in refuses(*command, cwd=work)
     succeeds(*command, "--resume", cwd=work)
     succeeds("fit", "split", "--out", "untorn", "--refit", *LONGER, cwd=work)
@@ -529,5 +519,52 @@ def test_a_refit_that_was_broken_off_goes_on_to_the_very_same_weights(work):
 
 def test_a_refit_that_cannot_be_is_refused_before_the_fit(work):
     succeeds("split", "data", "--out", "by-users", "--protocol", "users", cwd=work)
-    assert "keeps back other users" in refuses("fit", "by-users", "--out", "m", "--refit", *QUICK, cwd=work)
+    assert "holds out users for validation" in refuses("fit", "by-users", "--out", "m", "--refit", *QUICK, cwd=work)
     assert not (work / "m").exists() and not (work / "m.partial").exists()
+
+
+RUN = """
+title = "three fits and a search"
+[data.simulate]
+users = 150
+items = 80
+[search]
+trials = 2
+[[models]]
+name = "Popularity"
+model = "popularity"
+[[models]]
+name = "Diverges"
+loss = "mil"
+settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
+[[models]]
+name = "Searched"
+model = "ease"
+search = { regularization = [10.0, 500.0] }
+"""
+
+
+def test_show_says_what_a_run_has_finished_what_failed_and_what_was_interrupted(tmp_path):
+    (tmp_path / "recipe.toml").write_text(RUN)
+    assert "the run ended with failures" in milrec("experiment", "recipe.toml", "--out", "run", cwd=tmp_path).stderr
+    shown = succeeds("show", "run", cwd=tmp_path).stdout
+    assert "finished: Popularity; Searched\n" in shown and "nothing yet" not in shown
+    assert "trials of searches: 2 done\n" in shown
+    assert "failed: Diverges: " in shown and "lower learning_rate" in shown
+    assert "under way" not in shown and "interrupted" not in shown
+    (tmp_path / "run/jobs/popularity-seed0/result.json").unlink()
+    shown = succeeds("show", "run", cwd=tmp_path).stdout
+    assert "finished: Searched\n" in shown and "interrupted: Popularity\n" in shown
+    with locked(tmp_path / "run/.lock"):
+        assert "under way: Popularity\n" in succeeds("show", "run", cwd=tmp_path).stdout
+    shutil.rmtree(tmp_path / "run/jobs")
+    assert "finished: nothing yet\n" in succeeds("show", "run", cwd=tmp_path).stdout
+
+
+def test_help_names_every_data_set_format_model_and_loss(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # no name is cut at the end of a line
+    shown = {command: succeeds(command, "--help").stdout for command in ("download", "prepare", "fit", "recommend")}
+    assert all(name in shown["download"] for name in NAMES)
+    assert all(name in shown["prepare"] for name in FORMATS)
+    assert all(name in shown["fit"] for name in [*MODELS, *LOSSES])
+    assert all(ending in shown["recommend"] for ending in LIST_ENDINGS)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from milrec.data.downloads import BY_FORM, DOWNLOADS, Download, fetch, known_download
+from milrec.data.downloads import BY_FORM, DOWNLOADS, Download, known_download
+from milrec.data.fetch import fetch
 from milrec.errors import DownloadError
 
 CONTENT = bytes(n * n % 251 for n in range(1_000))
@@ -164,7 +165,7 @@ def test_a_part_that_is_complete_is_only_checked(
 
 def test_too_many_breaks_end_in_an_error_that_keeps_what_has_come(tmp_path: Path, publisher: Publisher) -> None:
     publisher.breaks_left, publisher.most_per_answer = 1_000, 100
-    with pytest.raises(DownloadError, match="what has come is kept"):
+    with pytest.raises(DownloadError, match="what has arrived is kept; try again"):
         fetch(offer(publisher.url), tmp_path)
     assert names(tmp_path) == [f"{FILE}.part"]
     kept = (tmp_path / f"{FILE}.part").stat().st_size
@@ -296,7 +297,7 @@ def test_every_known_data_set_has_an_address_a_checksum_and_terms(name: str) -> 
 
 
 def test_netflix_is_answered_with_a_sentence_that_helps() -> None:
-    with pytest.raises(DownloadError, match="no longer offered as a plain archive: get it from Kaggle"):
+    with pytest.raises(DownloadError, match="can no longer be downloaded as a plain archive: get it from Kaggle"):
         known_download("netflix")
 
 

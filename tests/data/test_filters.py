@@ -87,7 +87,7 @@ def test_who_has_only_zero_counts_is_left_out() -> None:
 
 def test_a_negative_count_is_refused_with_its_row_and_the_cure() -> None:
     with pytest.raises(
-        DataError, match=r"the table has the count -2 in row 2; .*\(if these are ratings, say --adopt-min\)"
+        DataError, match=r"the table has the count -2 in row 2; .*\(if these are ratings, give `adopt_min`\)"
     ):
         prepared("ax ay", value=[1, -2])
 
@@ -139,19 +139,19 @@ def test_negative_ratings_are_ratings() -> None:
 
 def test_thresholds_need_a_value_column() -> None:
     for filters in (Filters(adopt_min=4), Filters(reject_max=2)):
-        with pytest.raises(DataError, match="adopt_min and reject_max need a value column; name one with --value"):
+        with pytest.raises(DataError, match="`reject_max` need a column of values; name it with `value`"):
             prepared("ax", filters)
 
 
 @pytest.mark.parametrize("reject_max", [4, 5])
 def test_what_is_adopted_cannot_be_rejected_too(reject_max: float) -> None:
-    with pytest.raises(DataError, match=f"reject_max {reject_max} must be below adopt_min 4"):
+    with pytest.raises(DataError, match=f"`reject_max` {reject_max} must be below `adopt_min` 4"):
         Filters(adopt_min=4, reject_max=reject_max)
 
 
 @pytest.mark.parametrize("filters", [{"min_per_user": 0}, {"min_per_item": -1}, {"min_per_item": -3}])
 def test_minima_that_cannot_be_are_refused(filters: dict[str, int]) -> None:
-    with pytest.raises(DataError, match="min_per_user is at least 1, and min_per_item at least 0"):
+    with pytest.raises(DataError, match="`min_per_user` must be at least 1, and `min_per_item` at least 0"):
         Filters(**filters)
 
 

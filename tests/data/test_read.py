@@ -10,7 +10,8 @@ import pytest
 import milrec
 from conftest import real_data
 from milrec.data.filters import Filters
-from milrec.data.read import FORMATS, parse_conditions, prepare_source, read_source, recognised_format
+from milrec.data.formats import FORMATS
+from milrec.data.read import parse_conditions, prepare_source, read_source, recognised_format
 from milrec.data.tables import Columns
 from milrec.errors import DataError
 
@@ -42,14 +43,14 @@ def test_a_file_is_recognised_by_its_name(tmp_path: Path, name: str, format: str
 @pytest.mark.parametrize("name", ["data", "a.xlsx", "a.json"])
 def test_a_name_that_says_nothing_asks_for_the_format(tmp_path: Path, name: str) -> None:
     with pytest.raises(
-        DataError, match=r"is not known by its name; say --format csv\|lastfm\|movielens\|netflix\|parquet"
+        DataError, match="does not show its format; choose a `format`: csv, parquet, movielens, netflix, lastfm"
     ):
         recognised_format(written(tmp_path / name, "x"))
 
 
 def test_a_folder_without_a_known_data_set_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "thesis.tex", "x")
-    with pytest.raises(DataError, match="holds no data set that is known; say --format"):
+    with pytest.raises(DataError, match="does not look like a known data set; choose a `format`: csv"):
         recognised_format(tmp_path)
 
 
@@ -208,12 +209,12 @@ def test_a_part_of_a_table_is_read_by_its_mark(tmp_path: Path) -> None:
 
 
 def test_rows_of_an_archive_cannot_be_chosen(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="--time and --where are for tables"):
+    with pytest.raises(DataError, match="`time` and `where` are for tables"):
         milrec.read(movielens(tmp_path), where={"rating": 5})
 
 
 def test_conditions_are_a_mapping() -> None:
-    with pytest.raises(DataError, match="where is a mapping of columns to values"):
+    with pytest.raises(DataError, match="`where` is a mapping of columns to values"):
         milrec.read({"user": [1], "item": [1]}, where="test=0")  # type: ignore[arg-type]
 
 
@@ -221,9 +222,9 @@ def test_conditions_are_read_from_texts() -> None:
     assert parse_conditions([]) == {}
     assert parse_conditions(["test=0", "a b=c=d", "empty="]) == {"test": "0", "a b": "c=d", "empty": ""}
     for text in ("test", "=0", ""):
-        with pytest.raises(DataError, match="is no condition; write COLUMN=VALUE"):
+        with pytest.raises(DataError, match="is not a condition; write COLUMN=VALUE"):
             parse_conditions([text])
-    with pytest.raises(DataError, match="two values are asked of column 'test'"):
+    with pytest.raises(DataError, match="column 'test' is given two values"):
         parse_conditions(["test=0", "test=1"])
 
 
@@ -267,5 +268,5 @@ def test_movielens_100k_has_the_counts_its_publisher_gives() -> None:
 
 def test_jester_has_negative_ratings_that_are_not_mistaken_for_counts() -> None:
     folder = real_data("jester-1")
-    with pytest.raises(DataError, match="say --adopt-min"):
+    with pytest.raises(DataError, match="give `adopt_min`"):
         milrec.read(folder, value="rating")

@@ -1,6 +1,5 @@
 """The recipes of the repository: each can be read, and the large data sets' formats run through them, made small."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from data.test_archives import as_zip, lastfm_line, lastfm_targz, tar_bytes
 from milrec.errors import SettingsError
 from milrec.experiments.recipe import Instead, read_recipe
+from milrec.results import Results
 
 RECIPES = Path(__file__).parents[2] / "experiments"
 PAPER = {
@@ -36,16 +36,16 @@ def test_the_tables_have_the_models_of_the_paper(tmp_path):
     }  # fmt: skip
 
 
-def test_seeds_and_trials_may_be_given_elsewhere(tmp_path):
+def test_seeds_and_trials_of_a_recipe_may_be_replaced(tmp_path):
     recipe = read_recipe(RECIPES / "metrics.toml", tmp_path, Instead(seeds=[7], trials=2))
     assert recipe.seeds == [7] and recipe.search.trials == 2 and recipe.search.round == 4
     with pytest.raises(SettingsError, match="trials"):
         read_recipe(RECIPES / "metrics.toml", tmp_path, Instead(trials=0))
-    with pytest.raises(SettingsError, match="unknown model 'MILL' of the recipe; known models: Popularity, WMF"):
+    with pytest.raises(SettingsError, match="the recipe has no model 'MILL'; its models are Popularity, WMF"):
         read_recipe(RECIPES / "metrics.toml", tmp_path, Instead(models=["MILL"]))
 
 
-# The large data sets are not at hand: archives of the same format, made small, stand in for them.
+# The large data sets are not available here: small archives of the same format stand in for them.
 
 
 def pairs() -> list[tuple[int, int]]:
@@ -100,12 +100,12 @@ def test_a_recipe_runs_on_an_archive_of_a_large_data_set_made_small(tmp_path, ar
     few = ["--data", "data", "--out", "run", "--seed", "0", "--trials", "1", *only]
     commands = [["prepare", archive(tmp_path), "--out", "data"], ["experiment", RECIPES / f"{recipe}.toml", *few]]
     for command in commands:
-        told = subprocess.run(
+        ended = subprocess.run(
             [sys.executable, "-m", "milrec", *map(str, command)],
             cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert told.returncode == 0, told.stderr[-2000:]
-    results = json.loads((tmp_path / "run/results.json").read_text())
-    assert [model["name"] for model in results["models"]] == models and results["failures"] == []
-    assert all(model["evaluation"]["ndcg@100"] > 0.2 for model in results["models"])
+        assert ended.returncode == 0, ended.stderr[-2000:]
+    results = Results.read(tmp_path / "run")
+    assert [model.name for model in results.models] == models and results.failures == ()
+    assert all(model.evaluation.mean("ndcg@100") > 0.2 for model in results.models)
     assert "Beside the paper" in (tmp_path / "run/report.html").read_text()

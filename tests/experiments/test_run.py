@@ -1,14 +1,9 @@
-"""Recipes: what they may say, and runs that go on where they were."""
+"""Recipes: what they may say, and runs that are stopped and resumed."""
 
-import fcntl
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +15,9 @@ import milrec
 from milrec.errors import FolderError, MilrecError, SettingsError
 from milrec.experiments.recipe import Instead, Recipe, demo_recipe, read_recipe
 from milrec.experiments.run import run
+from milrec.results import Results
+from milrec.storage import locked
+from pausing import held
 
 RECIPE = """
 title = "two models"
@@ -39,7 +37,7 @@ settings = { epochs = 4, n_factors = 8, checkpoint_seconds = 0 }
 
 
 class Quiet:
-    """A watcher that remembers what it was told."""
+    """A watcher that remembers how the jobs ended."""
 
     def __init__(self):
         self.stages, self.done = [], []
@@ -47,11 +45,11 @@ class Quiet:
     def stage(self, text):
         self.stages.append(text)
 
-    def progress(self, job, values):
+    def progress(self, job, event):
         pass
 
-    def ended(self, job, result):
-        self.done.append((job.title, result["state"]))
+    def ended(self, job, outcome):
+        self.done.append((job.title, outcome.state))
 
 
 def written(tmp_path: Path, text: str = RECIPE) -> Path:
@@ -60,9 +58,9 @@ def written(tmp_path: Path, text: str = RECIPE) -> Path:
     return path
 
 
-def timeless(results: dict) -> dict:
-    """Results without times and memory."""
-    kept = json.loads(json.dumps(results))
+def timeless(results: Results) -> dict:
+    """Results as JSON, without times and memory."""
+    kept = results.as_json()
     kept.pop("finished")
     for model in kept["models"]:
         model.pop("fit_seconds")
@@ -96,33 +94,34 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     recipe, watcher = written(folder, SEARCHED), Quiet()
     results = run(read_recipe(recipe), folder / "run", watcher, at_once=1)
-    return SimpleNamespace(recipe=recipe, folder=folder / "run", results=results, told=watcher.done)
+    return SimpleNamespace(recipe=recipe, folder=folder / "run", results=results, ended=watcher.done)
 
 
 def test_a_run_fits_every_model_with_every_seed(whole):
-    models = [(model["name"], model["seed"]) for model in whole.results["models"]]
+    models = [(model.name, model.seed) for model in whole.results.models]
     assert models == [("Popularity", 0), ("MIL", 0), ("MIL", 1), ("Searched", 0), ("Searched", 1)], (
         "popularity does not depend on the seed"
     )
     ended = [("MIL, seed 0", "done"), ("MIL, seed 1", "done"), ("Popularity, seed 0", "done")]
-    assert sorted(one for one in whole.told if not one[0].startswith("Searched")) == ended
-    assert whole.results["failures"] == [] and [one["name"] for one in whole.results["searches"]] == ["Searched"]
-    assert whole.results == json.loads((whole.folder / "results.json").read_text())
+    assert sorted(one for one in whole.ended if not one[0].startswith("Searched")) == ended
+    assert whole.results.failures == () and [one.name for one in whole.results.searches] == ["Searched"]
+    assert whole.results == Results.read(whole.folder)
+    assert whole.results.as_json() == json.loads((whole.folder / "results.json").read_text())
 
 
 def test_models_are_compared_user_by_user(whole):
-    compared = whole.results["comparisons"]["ndcg@100"]
-    assert [(one["first"], one["second"]) for one in compared] == [
+    compared = whole.results.comparisons["ndcg@100"]
+    assert [(one.first, one.second) for one in compared] == [
         ("Popularity", "MIL"),
         ("Popularity", "Searched"),
         ("MIL", "Searched"),
     ]
-    means = {model["name"]: [] for model in whole.results["models"]}
-    for model in whole.results["models"]:
-        means[model["name"]].append(model["evaluation"]["ndcg@100"])
+    means = {model.name: [] for model in whole.results.models}
+    for model in whole.results.models:
+        means[model.name].append(model.evaluation.mean("ndcg@100"))
     expected = np.mean(means["Popularity"]) - np.mean(means["MIL"])
-    assert compared[0]["difference"] == pytest.approx(expected, abs=1e-6)
-    assert len(whole.results["comparisons"]["true_ndcg@20"]) == 3, "the data are simulated: there is a truth"
+    assert compared[0].difference == pytest.approx(expected, abs=1e-6)
+    assert len(whole.results.comparisons["true_ndcg@20"]) == 3, "the data are simulated: there is a truth"
 
 
 def test_a_second_run_in_the_same_folder_fits_nothing_again(whole):
@@ -132,49 +131,46 @@ def test_a_second_run_in_the_same_folder_fits_nothing_again(whole):
     assert written_at == {path: path.stat().st_mtime_ns for path in whole.folder.rglob("result.json")}
 
 
-def killed_when(command: list[str], moment: Path) -> None:
-    """Start a run and kill it, its jobs left to themselves, as soon as a file is there."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not moment.exists():
-        time.sleep(0.005)
-    if process.poll() is None:
-        os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def test_a_run_killed_twice_gives_the_results_of_an_unbroken_one(tmp_path, whole):
     out = tmp_path / "killed"
-    command = [sys.executable, "-m", "milrec", "experiment", str(whole.recipe), "--out", str(out)]
-    for moment in ("jobs/mil-seed0/checkpoint.safetensors", "tuning/searched.journal"):
-        killed_when(command, out / moment)
-    ended = subprocess.run(command, capture_output=True, check=False, text=True)
+    command = ("experiment", whole.recipe, "--out", out)
+    with held("fit step 2", *command) as process:
+        assert (out / "jobs/mil-seed0/checkpoint.safetensors").exists()
+        process.killed()
+        process.pause.wait_until_gone()
+    with held("fit step 2", *command) as process:
+        while not (out / "tuning/searched.journal").exists():
+            process.pause.arrive()
+        process.killed()
+        process.pause.wait_until_gone()
+    ended = subprocess.run([sys.executable, "-m", "milrec", *command], capture_output=True, check=False, text=True)
     assert ended.returncode == 0, ended.stderr
-    assert timeless(json.loads((out / "results.json").read_text())) == timeless(whole.results)
+    assert timeless(Results.read(out)) == timeless(whole.results)
 
 
 def test_the_best_trial_on_validation_decides(whole):
-    (search,) = whole.results["searches"]
-    assert [trial["number"] for trial in search["trials"]] == list(range(4))
-    best = max((trial for trial in search["trials"] if trial["state"] == "done"), key=lambda trial: trial["value"])
-    final = whole.results["models"][-1]
-    assert search["tuned"] == best["values"] == final["tuned"]
-    assert final["settings"]["training"]["weight_decay"] == best["values"]["weight_decay"]
-    assert final["settings"]["loss"]["missing_weight"] == best["values"]["missing_weight"]
+    (search,) = whole.results.searches
+    assert [trial.number for trial in search.trials] == list(range(4))
+    best = max((trial for trial in search.trials if trial.state == "done"), key=lambda trial: trial.value)
+    final = whole.results.models[-1]
+    assert search.tuned == best.values == final.tuned
+    assert final.settings.training["weight_decay"] == best.values["weight_decay"]
+    assert final.settings.loss["missing_weight"] == best.values["missing_weight"]
 
 
 def test_the_study_opens_in_optuna(whole):
     journal = optuna.storages.journal.JournalFileBackend(str(whole.folder / "tuning/searched.journal"))
     study = optuna.load_study(study_name="searched", storage=optuna.storages.JournalStorage(journal))
-    trials = whole.results["searches"][0]["trials"]
+    trials = whole.results.searches[0].trials
     for kept, shown in zip(study.trials, trials, strict=True):
-        assert kept.params["weight_decay"] == shown["values"]["weight_decay"]
-        assert kept.value == shown["value"] or kept.state.name == "PRUNED"
+        assert kept.params["weight_decay"] == shown.values["weight_decay"]
+        assert kept.value == shown.value or kept.state.name == "PRUNED"
 
 
 def test_tuned_values_of_a_run_take_the_place_of_a_search(whole, tmp_path):
     again = read_recipe(whole.recipe, instead=Instead(models=["Searched"], tuned=whole.folder))
     assert again.models[0].search == {}
-    assert again.models[0].tuned == whole.results["searches"][0]["tuned"] != {}
+    assert again.models[0].tuned == whole.results.searches[0].tuned != {}
     with pytest.raises(FolderError, match=r"results\.json"):
         read_recipe(whole.recipe, instead=Instead(tuned=tmp_path))
 
@@ -195,9 +191,9 @@ settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
 """
     )
     results = run(read_recipe(written(tmp_path, text)), tmp_path / "run", Quiet())
-    assert [model["name"] for model in results["models"]] == ["Popularity", "MIL", "MIL"]
-    assert [failure["name"] for failure in results["failures"]] == ["Diverges, seed 0", "Diverges, seed 1"]
-    assert all("lower learning_rate" in failure["error"] for failure in results["failures"])
+    assert [model.name for model in results.models] == ["Popularity", "MIL", "MIL"]
+    assert [failure.name for failure in results.failures] == ["Diverges, seed 0", "Diverges, seed 1"]
+    assert all("lower learning_rate" in failure.error for failure in results.failures)
     command = [sys.executable, "-m", "milrec", "experiment", str(tmp_path / "recipe.toml"), "--out", "run"]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("result.json")}
     ended = subprocess.run(command, capture_output=True, check=False, text=True, cwd=tmp_path)
@@ -207,8 +203,8 @@ settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
     assert again == {"diverges-seed0", "diverges-seed1"}, "what failed is tried again, and nothing else"
 
 
-def test_a_search_with_a_trial_that_was_broken_chooses_nothing(tmp_path):
-    """Else a later run, in which the trial is done, would have to go back on its choice."""
+def test_a_search_with_a_trial_that_was_broken_chooses_nothing(tmp_path, monkeypatch):
+    """Otherwise a later run, in which the trial is done, would have to change its choice."""
     text = (
         RECIPE
         + """
@@ -220,19 +216,21 @@ search = { learning_rate = [1e-3, 5e-3] }
 """
     )
     recipe = read_recipe(written(tmp_path, text), instead=Instead(models=["Searched"]))
+    started, start = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **how: started.append(start(*args, **how)) or started[-1])
 
     class Killer(Quiet):
         """Kills the process that has ended the first trial and is to take the second."""
 
-        def ended(self, job, result):
+        def ended(self, job, outcome):
             if not self.done:
-                subprocess.run(["pkill", "-9", "-f", f"milrec.experiments.job {tmp_path}"], check=False)
-            super().ended(job, result)
+                started[-1].kill()
+            super().ended(job, outcome)
 
     results = run(recipe, tmp_path / "run", Killer(), at_once=1)
-    assert results["models"] == [] and "was killed by signal 9" in results["failures"][0]["error"]
+    assert results.models == () and "was killed by signal 9" in results.failures[0].error
     results = run(recipe, tmp_path / "run", Quiet())
-    assert results["failures"] == [] and results["models"][0]["tuned"] == results["searches"][0]["tuned"]
+    assert results.failures == () and results.models[0].tuned == results.searches[0].tuned
 
 
 def test_a_damaged_checkpoint_or_journal_does_no_harm(tmp_path, whole):
@@ -258,59 +256,31 @@ def test_a_result_of_other_settings_is_not_taken(tmp_path, whole):
 def test_what_libraries_print_does_not_disturb_a_run(tmp_path, monkeypatch):
     monkeypatch.setenv("MKL_VERBOSE", "1")
     recipe = read_recipe(written(tmp_path), instead=Instead(models=["MIL"], seeds=[0]))
-    assert run(recipe, tmp_path / "run", Quiet())["failures"] == []
+    assert run(recipe, tmp_path / "run", Quiet()).failures == ()
 
 
-def test_a_process_that_dies_is_told_of_and_tried_again(tmp_path, monkeypatch):
+def test_a_process_that_dies_is_reported_and_its_job_tried_again(tmp_path, monkeypatch):
     recipe = read_recipe(written(tmp_path), instead=Instead(models=["Popularity"]))
     monkeypatch.setenv("PYTHONHOME", "/nowhere")  # no Python starts so
     results = run(recipe, tmp_path / "run", Quiet())
-    assert results["models"] == [] and "ended with code" in results["failures"][0]["error"]
+    assert results.models == () and "ended with code" in results.failures[0].error
     monkeypatch.delenv("PYTHONHOME")
-    assert run(recipe, tmp_path / "run", Quiet())["failures"] == []
+    assert run(recipe, tmp_path / "run", Quiet()).failures == ()
 
 
 def test_jobs_end_with_the_run_that_started_them(tmp_path):
-    text = RECIPE.replace("epochs = 4", "epochs = 100000, patience = 0")
-    recipe, out = written(tmp_path, text), tmp_path / "run"
-    killed_when(
-        [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(out)],
-        out / "jobs/mil-seed0/checkpoint.safetensors",
-    )
-    for _ in range(100):
-        alive = subprocess.run(
-            ["pgrep", "-f", f"milrec.experiments.job {out}"], capture_output=True, check=False
-        ).stdout
-        if not alive:
-            return
-        time.sleep(0.1)
-    raise AssertionError("a job outlives its run")
+    with held("fit step 2", "experiment", written(tmp_path), "--out", tmp_path / "run", "--only", "MIL") as process:
+        process.killed()
+        process.pause.wait_until_gone()
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
     recipe = read_recipe(written(tmp_path), instead=Instead(models=["Popularity"]))
     run(recipe, tmp_path / "run", Quiet())
-    with (tmp_path / "run/.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(tmp_path / "run/.lock") as mine:
+        assert mine
         with pytest.raises(FolderError, match="another process is running"):
             run(recipe, tmp_path / "run", Quiet())
-
-
-def test_an_interrupt_leaves_checkpoints_and_ends_with_130(tmp_path):
-    text = RECIPE.replace("epochs = 4", "epochs = 100000, patience = 0").replace(
-        "checkpoint_seconds = 0", "checkpoint_seconds = 1000"
-    )
-    recipe, out = written(tmp_path, text), tmp_path / "run"
-    command = [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(out), "--only", "MIL"]
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # it is ignored below a shell's background job
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=heard)
-    log = out / "jobs/mil-seed0/log.txt"
-    while process.poll() is None and not (log.exists() and "step" in log.read_text()):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error.decode()
-    assert (out / "jobs/mil-seed0/checkpoint.safetensors").exists()
 
 
 def test_a_folder_with_a_run_of_another_recipe_is_refused(tmp_path, whole):
@@ -318,7 +288,7 @@ def test_a_folder_with_a_run_of_another_recipe_is_refused(tmp_path, whole):
     with pytest.raises(FolderError, match=r"a run of another recipe \('search' differs\)"):
         run(other, whole.folder, Quiet())
     renamed = read_recipe(written(tmp_path, SEARCHED.replace("two models", "three models")))
-    assert run(renamed, whole.folder, Quiet())["title"] == "three models", "its words may change"
+    assert run(renamed, whole.folder, Quiet()).title == "three models", "its words may change"
 
 
 def test_a_recipe_that_could_not_begin_may_be_put_right(tmp_path):
@@ -327,7 +297,7 @@ def test_a_recipe_that_could_not_begin_may_be_put_right(tmp_path):
     with pytest.raises(MilrecError):
         run(few, tmp_path / "run", Quiet())
     enough = read_recipe(written(tmp_path), instead=wanted)
-    assert run(enough, tmp_path / "run", Quiet())["failures"] == []
+    assert run(enough, tmp_path / "run", Quiet()).failures == ()
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
@@ -362,7 +332,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
         ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [3], "epochs, n_factors" = [[3, 4]] }', "by two keys"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { epoch = [3] }', "model 'MIL'.*unknown setting 'epoch'"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [] }', "nothing to try for 'epochs'"),
-        ('loss = "mil"', 'loss = "mil"\nsearch = { "epochs, n_factors" = [[3]] }', "has not as many values"),
+        ('loss = "mil"', 'loss = "mil"\nsearch = { "epochs, n_factors" = [[3]] }', "needs lists of 2 values"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { weight_decay = { low = 1, high = 0 } }', "low < high"),
         ("title =", "title", "not readable TOML"),
     ],
@@ -394,11 +364,11 @@ def test_a_recipe_may_have_a_test_part(tmp_path):
     milrec.read({"user": list("aabbcc"), "item": list("xyyzzx")}).save(tmp_path / "train")
     milrec.read({"user": list("abd"), "item": list("zxx")}).save(tmp_path / "test")
     results = run(read_recipe(written(tmp_path, WITH_TEST)), tmp_path / "run", Quiet())
-    assert results["split"]["protocol"] == "given" and results["split"]["test_unknown_users"] == 1
-    assert results["models"][0]["evaluation"]["recall@1"] == 1  # there is nothing else to list
+    assert results.split.protocol == "given" and results.split.as_json()["test_unknown_users"] == 1
+    assert results.models[0].evaluation.mean("recall@1") == 1  # there is nothing else to list
     recipe = written(tmp_path, WITH_TEST.replace('path = "train"\ntest = "test"', 'path = "elsewhere"'))
     named = run(read_recipe(recipe, tmp_path / "train", Instead(test=tmp_path / "test")), tmp_path / "named", Quiet())
-    assert named["split"] == results["split"]
+    assert named.split == results.split
 
 
 @pytest.mark.parametrize(
@@ -406,7 +376,7 @@ def test_a_recipe_may_have_a_test_part(tmp_path):
     [
         (WITH_TEST.replace('path = "train"', "[data.simulate]\nusers = 50"), "unknown setting 'data.simulate.test'"),
         (WITH_TEST.replace('path = "train"\n', "simulate = { users = 50 }\n"), "a test part without a path"),
-        (WITH_TEST + '[split]\nprotocol = "users"\n', "in .data. or holds out users in .split., not both"),
+        (WITH_TEST + '[split]\nprotocol = "users"\n', "in .data. or hold out users in .split., not both"),
         (WITH_TEST + '[split]\nprotocol = "given"\n', "setting 'split.protocol'"),
     ],
 )
@@ -416,5 +386,5 @@ def test_a_test_part_that_cannot_be_is_answered_with_a_sentence(tmp_path, text, 
 
 
 def test_a_test_part_without_its_data_is_refused(tmp_path):
-    with pytest.raises(SettingsError, match="--test is the test part of --data; give both"):
+    with pytest.raises(SettingsError, match="`test` is the test part of `data`; give both"):
         read_recipe(written(tmp_path), instead=Instead(test=tmp_path))

@@ -3,9 +3,11 @@
 import pytest
 
 from milrec.errors import FitError
-from milrec.experiments.job import Curve, _pruner
+from milrec.experiments.job import _pruner
+from milrec.experiments.protocol import Broken, Curve, Done, Failed, GivenUp, Outcome
 from milrec.experiments.recipe import ModelEntry, SearchEntry
 from milrec.experiments.search import search
+from milrec.results import FitHistory, FittedSettings
 
 WANTED = SearchEntry(trials=6, round=3)
 
@@ -15,19 +17,20 @@ def entry(**choices) -> ModelEntry:
 
 
 def carried_out(plan, value) -> tuple:
-    """A plan with results made up by value(settings); the jobs it asked for, and what it found."""
-    asked, results = [], None
+    """A plan with outcomes made up by value(settings); the jobs it asked for, and what it found."""
+    asked, outcomes = [], None
     try:
         while True:
-            jobs = plan.send(results) if results is not None else next(plan)
+            jobs = plan.send(outcomes) if outcomes is not None else next(plan)
             asked.append(jobs)
-            results = {job.name: value(job.settings) for job in jobs}
+            outcomes = {job.name: value(job.settings) for job in jobs}
     except StopIteration as end:
         return asked, end.value
 
 
-def done(measure: float) -> dict:
-    return {"state": "done", "value": measure, "history": {"iterations": [10, 20], "measures": [measure / 2, measure]}}
+def done(measure: float) -> Done:
+    history = FitHistory(iterations=(10, 20), measures=(measure / 2, measure))
+    return Done(value=measure, settings=FittedSettings(model={}), history=history, fit_seconds=1.0)
 
 
 def decay(settings) -> float:
@@ -38,7 +41,7 @@ def test_a_small_grid_is_tried_whole_and_in_order(tmp_path):
     wanted = entry(weight_decay=[1e-6, 1e-5], **{"missing_weight, missing_exponent": [[1e3, 4], [1e6, 10]]})
     asked, found = carried_out(search(wanted, WANTED, 4, tmp_path), lambda settings: done(decay(settings)))
     assert [len(jobs) for jobs in asked] == [3, 1]
-    assert [trial["values"] for trial in found.trials] == [
+    assert [trial.values for trial in found.trials] == [
         {"weight_decay": rate, "missing_weight": weight, "missing_exponent": exponent}
         for rate in (1e-6, 1e-5)
         for weight, exponent in ((1e3, 4), (1e6, 10))
@@ -65,7 +68,7 @@ def test_a_search_begins_anew_with_the_same_choices(tmp_path):
 def test_optuna_learns_from_earlier_rounds(tmp_path):
     wanted = entry(weight_decay={"low": 1e-6, "high": 1e-2, "log": True})
 
-    def near(settings) -> dict:
+    def near(settings) -> Outcome:
         return done(1.0 - abs(decay(settings) - 3e-4) / 1e-2)
 
     _, found = carried_out(search(wanted, SearchEntry(round=4), 40, tmp_path), near)
@@ -75,30 +78,30 @@ def test_optuna_learns_from_earlier_rounds(tmp_path):
 def test_trials_that_fail_are_passed_over(tmp_path):
     wanted = entry(weight_decay=[1e-6, 1e-5, 1e-4])
 
-    def value(settings) -> dict:
+    def value(settings) -> Outcome:
         if decay(settings) == 1e-4:
-            return {"state": "failed", "error": "the loss became nan; lower learning_rate"}
+            return Failed(error="the loss became nan; lower learning_rate")
         if decay(settings) == 1e-5:
-            return {"state": "given up", "value": 0.9, "history": {"iterations": [10], "measures": [0.9]}}
+            return GivenUp(value=0.9, history=FitHistory(iterations=(10,), measures=(0.9,)))
         return done(0.5)
 
     _, found = carried_out(search(wanted, WANTED, 3, tmp_path), value)
     assert found.values == {"weight_decay": 1e-6}, "a trial that was given up is not chosen"
-    assert [trial["state"] for trial in found.trials] == ["done", "given up", "failed"]
+    assert [trial.state for trial in found.trials] == ["done", "given up", "failed"]
 
 
 def test_a_search_without_any_result_says_why(tmp_path):
     plan = search(entry(weight_decay=[1e-6]), WANTED, 1, tmp_path)
     (job,) = next(plan)
-    with pytest.raises(FitError, match="no trial of 'MIL' came to an end; the first: no memory"):
-        plan.send({job.name: {"state": "failed", "error": "no memory"}})
+    with pytest.raises(FitError, match="no trial of 'MIL' was completed; the first: no memory"):
+        plan.send({job.name: Failed(error="no memory")})
 
 
-def test_a_trial_that_was_broken_off_leaves_nothing_to_choose(tmp_path):
+def test_a_trial_that_was_interrupted_leaves_nothing_to_choose(tmp_path):
     plan = search(entry(weight_decay=[1e-6, 1e-5]), WANTED, 2, tmp_path)
     first, second = next(plan)
-    with pytest.raises(FitError, match=r"a trial of 'MIL' was broken off \(killed by signal 9\)"):
-        plan.send({first.name: done(0.5), second.name: {"state": "broken", "error": "killed by signal 9"}})
+    with pytest.raises(FitError, match=r"a trial of 'MIL' was interrupted \(killed by signal 9\)"):
+        plan.send({first.name: done(0.5), second.name: Broken(error="killed by signal 9")})
 
 
 def test_a_trial_below_the_median_of_its_rivals_is_hopeless():
@@ -118,7 +121,7 @@ def test_the_models_own_settings_are_tried_first_where_the_search_may_choose_the
     assert entry(weight_decay=[1e-6]).own_places() is None
     assert entry(weight_decay={"low": 1e-5, "high": 1e-4}).own_places() is None
     _, found = carried_out(search(wanted, SearchEntry(round=3), 6, tmp_path), lambda settings: done(decay(settings)))
-    assert found.trials[0]["values"] == {"weight_decay": 5e-6, "target_factor": 50.0}
+    assert found.trials[0].values == {"weight_decay": 5e-6, "target_factor": 50.0}
 
 
 def test_values_that_come_again_are_not_tried_again(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as arrays
 from scipy.special import expit
 
 from milrec.evaluation import _preference_counts
-from milrec.kernels.ranking import add_bias, counts_below, found_in_lists, hide, hide_columns, ordered_shares, top_lists
+from milrec.kernels.ranking import add_bias, counts_below, found_in_lists, hide, ordered_shares, top_lists
 from milrec.lists.scores import top_items
 from milrec.metrics import tail
 
@@ -104,16 +104,6 @@ def test_what_a_user_has_is_hidden_also_for_users_in_the_middle():
     scores = random.standard_normal((4, 30)).astype(np.float32)
     expected = np.where(mask[3:7], -np.inf, scores)
     hide(scores, indptr[3:8], items)
-    assert (scores == expected).all()
-
-
-@pytest.mark.parametrize("n_items", [1, 7, 100])
-def test_what_nobody_may_be_shown_is_hidden_from_everybody(n_items):
-    random = np.random.default_rng(n_items)
-    scores, allowed = random.standard_normal((3, n_items)).astype(np.float32), random.random(n_items) < 0.5
-    scores[0, 0] = -0.0
-    expected = np.where(allowed, scores, np.float32(-np.inf))
-    hide_columns(scores, allowed)
     assert (scores == expected).all()
 
 

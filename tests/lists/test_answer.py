@@ -11,12 +11,13 @@ import milrec
 from milrec.data.splits import Audience
 from milrec.errors import DataError, SettingsError, UnknownIdError
 from milrec.kernels.sparse import Rows
-from milrec.lists import reasons
+from milrec.lists.fold_in import FoldIn
 from milrec.lists.query import Answer, Query
 from milrec.lists.reasons import parts_of_logits
 from milrec.lists.rules import Rule
-from milrec.lists.scores import dial_shift, lists_for
+from milrec.lists.scores import Scorer, dial_shift, lists_for
 from milrec.metrics.tail import log_popularity
+from milrec.models.factorization import WeightedFactorization
 from milrec.models.inputs import unit_rows
 
 MODELS = {
@@ -138,8 +139,8 @@ def test_lists_are_those_of_the_scores_alone(recommender):
     fitted, train = recommender.fitted, recommender.fitted.train
     rows = np.arange(0, train.n_users, 7)
     audience = Audience(train.adopted, train.rejected, fitted.removed, np.arange(train.n_users)).part(rows)
-    parts = (fitted.model, fitted.settings, audience, recommender._n_drawn, 15)
-    (lists,) = lists_for(*parts, shift=dial_shift(0.7, log_popularity(train.popularity())))
+    scorer = Scorer(fitted.model, fitted.settings, train)
+    (lists,) = lists_for(scorer, audience, 15, shift=dial_shift(0.7, log_popularity(train.popularity())))
     asked = [recommender.ask(Query(user=recommender.user_ids[row], n=15, dial=0.7)) for row in rows]
     for place, answer in enumerate(recommender.answer(asked)):
         assert [listed.item for listed in answer.items] == [recommender.item_ids[item] for item in lists.items[place]]
@@ -174,7 +175,7 @@ def test_the_parts_of_a_linear_model_and_what_is_everybodys_sum_to_the_logit(fit
     asked = recommender.ask(query)
     (answer,) = recommender.answer([asked])
     items = np.array([recommender.item_ids.index(listed.item) for listed in answer.items])
-    parts = parts_of_logits(recommender.fitted, asked, items, 1)
+    parts = parts_of_logits(recommender._scorer, asked, items)
     assert parts.shape == (len(asked.adopted), len(items))
     model, everybody = recommender.fitted.model, 0
     if name not in ("ease", "slim"):
@@ -194,7 +195,7 @@ def test_elsewhere_a_reason_is_the_difference_of_two_scorings(fitted, name, know
     user = next(user for user in recommender.user_ids if 3 < recommender.user_items(user).num_rows < 9)
     asked = recommender.ask(Query(user=user) if known else Query(adopted=recommender.item_ids[4:9]))
     items = np.arange(0, 120, 11)
-    parts = parts_of_logits(recommender.fitted, asked, items, recommender._n_drawn)
+    parts = parts_of_logits(recommender._scorer, asked, items)
     if name in ("mf", "wmf"):
         asked = replace(asked, row=None)  # a user is folded in from his items
 
@@ -220,7 +221,7 @@ def test_reasons_are_adopted_items_with_the_largest_parts_above_0(recommender):
     asked = recommender.ask(Query(adopted=recommender.item_ids[2:8], n=9, reasons=3))
     (answer,) = recommender.answer([asked])
     items = np.array([recommender.item_ids.index(listed.item) for listed in answer.items])
-    parts = parts_of_logits(recommender.fitted, asked, items, recommender._n_drawn)
+    parts = parts_of_logits(recommender._scorer, asked, items)
     for column, listed in zip(parts.T, answer.items, strict=True):
         order = [place for place in np.argsort(-column, kind="stable")[:3] if column[place] > 0]
         expected = [recommender.item_ids[asked.adopted[place]] for place in order]
@@ -233,7 +234,7 @@ def test_reasons_are_adopted_items_with_the_largest_parts_above_0(recommender):
 
 def test_a_model_that_folds_in_gives_no_reasons_for_very_many_items_and_says_so(fitted, monkeypatch):
     recommender = fitted("wmf")
-    monkeypatch.setattr(reasons, "MOST_FOLDED", 4)
+    monkeypatch.setattr(WeightedFactorization, "most_explained", 4)
     assert any(listed.reasons for listed in one(recommender, adopted=recommender.item_ids[:4], reasons=1).items)
     answer = one(recommender, adopted=recommender.item_ids[:5], n=3, reasons=1)
     assert len(answer.items) == 3 and not any(listed.reasons for listed in answer.items)
@@ -243,12 +244,15 @@ def test_a_model_that_folds_in_gives_no_reasons_for_very_many_items_and_says_so(
     assert one(fitted("ease"), adopted=recommender.item_ids[:5], n=3, reasons=1).unmet == ()
 
 
-def test_reasons_are_folded_in_a_few_rows_at_a_time(fitted, monkeypatch):
+@pytest.mark.parametrize(("n_adopted", "expected"), [(10, [11]), (70, [64, 7])])
+def test_reasons_fold_a_user_in_once_with_everything_and_once_without_each_item(
+    fitted, monkeypatch, n_adopted, expected
+):
     recommender, sizes = fitted("mf"), []
-    whole = reasons.folded_latents
-    monkeypatch.setattr(reasons, "folded_latents", lambda *given: (sizes.append(given[2].n_rows), whole(*given))[1])
-    one(recommender, adopted=recommender.item_ids[:10], reasons=1)
-    assert sizes == [8, 3]  # with all ten, and without each of them
+    whole = FoldIn.latents
+    monkeypatch.setattr(FoldIn, "latents", lambda self, users: (sizes.append(users.n_users), whole(self, users))[1])
+    one(recommender, adopted=recommender.item_ids[:n_adopted], reasons=1)
+    assert sizes == [1, *expected]  # for the list, and then for its reasons
 
 
 def test_the_reason_on_a_checkerboard_is_an_item_of_its_colour(checkerboard):
@@ -313,7 +317,9 @@ def test_what_a_user_adopted_and_rejected_can_be_asked_for(fitted, split):
         recommender.user_items("nobody")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40, deadline=None
+)
 @given(data=st.data())
 def test_any_mixture_of_queries_is_answered_as_each_alone(fitted, data):
     recommender = fitted(data.draw(st.sampled_from(["dae", "cdae", "ease"])))
@@ -341,5 +347,5 @@ def test_the_inputs_of_reasons_are_those_of_scoring(fitted):
     inputs = unit_rows(rows, "log").values
     model = recommender.fitted.model
     product = model.encoder_weight.detach().numpy()[asked.adopted] @ model.decoder_weight.detach().numpy()[7]
-    parts = parts_of_logits(recommender.fitted, asked, np.array([7]), 1)
+    parts = parts_of_logits(recommender._scorer, asked, np.array([7]))
     assert parts[:, 0] == pytest.approx(inputs * product, abs=1e-6)

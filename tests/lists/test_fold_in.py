@@ -6,9 +6,10 @@ import torch
 from scipy.sparse import csr_array
 
 from milrec.kernels.sparse import Rows
-from milrec.lists import fold_in
+from milrec.lists.fold_in import FoldIn
 from milrec.losses import LOSSES
 from milrec.models.factorization import MatrixFactorization
+from milrec.models.inputs import Users
 from milrec.training.presets import settings_for
 
 N_USERS, N_ITEMS, N_FACTORS, N_DRAWN = 40, 12, 3, 5
@@ -35,6 +36,10 @@ def some_users(n_users=3, seed=0) -> tuple[Rows, Rows]:
     return pairs(kinds == 1), pairs(kinds == 2)
 
 
+def folded(model, settings, adopted, rejected) -> torch.Tensor:
+    return FoldIn(model, settings, N_DRAWN).latents(Users(adopted, rejected, None))
+
+
 def ridge(model, adopted, rejected, strength) -> np.ndarray:
     """The row w that minimises Σ weight·(p - q)² + strength·‖w‖², by its normal equations."""
     decoder, bias = (value.detach().double().numpy() for value in (model.decoder_weight, model.decoder_bias))
@@ -56,7 +61,7 @@ def test_with_square_loss_the_latent_is_that_of_the_normal_equations(form, weigh
     model = untrained(settings)
     adopted, rejected = some_users()
     strength = weight_decay / N_FACTORS if form == "scaled" else weight_decay * N_USERS
-    latent = fold_in(model, settings, adopted, rejected, N_DRAWN)
+    latent = folded(model, settings, adopted, rejected)
     assert latent.numpy() == pytest.approx(ridge(model, adopted, rejected, strength), abs=1e-3)
 
 
@@ -66,7 +71,7 @@ def test_however_missing_items_were_drawn_fold_in_takes_their_expectation(target
     expectation = settings_for("mf", "mil", {"n_factors": N_FACTORS, "target_set": "expectation"})
     model = untrained(settings)
     adopted, rejected = some_users()
-    first, second = (fold_in(model, one, adopted, rejected, N_DRAWN) for one in (settings, expectation))
+    first, second = (folded(model, one, adopted, rejected) for one in (settings, expectation))
     assert torch.equal(first, second)
 
 
@@ -74,7 +79,7 @@ def test_the_same_items_give_the_same_latent_every_time():
     settings = settings_for("mf", "mil", {"n_factors": N_FACTORS})
     model = untrained(settings)
     adopted, rejected = some_users()
-    first, second = (fold_in(model, settings, adopted, rejected, N_DRAWN) for _ in range(2))
+    first, second = (folded(model, settings, adopted, rejected) for _ in range(2))
     assert torch.equal(first, second)
 
 
@@ -83,10 +88,10 @@ def test_a_user_is_folded_in_alone_as_among_others(loss):
     settings = settings_for("mf", loss, {"n_factors": N_FACTORS})
     model = untrained(settings)
     adopted, rejected = some_users()
-    together = fold_in(model, settings, adopted, rejected, N_DRAWN).numpy()
+    together = folded(model, settings, adopted, rejected).numpy()
     for user in range(3):
         own = (pairs(rows.dense(N_ITEMS)[[user]]) for rows in (adopted, rejected))
-        alone = fold_in(model, settings, *own, N_DRAWN)
+        alone = folded(model, settings, *own)
         assert alone.numpy()[0] == pytest.approx(together[user], abs=1e-4)
 
 
@@ -95,7 +100,7 @@ def test_a_user_is_folded_in_alone_as_among_others(loss):
 def test_a_user_without_items_has_a_finite_latent(loss, encoder):
     settings = settings_for("mf", loss, {"n_factors": N_FACTORS, "encoder": encoder})
     nothing = Rows.none(2)
-    latent = fold_in(untrained(settings), settings, nothing, nothing, N_DRAWN)
+    latent = folded(untrained(settings), settings, nothing, nothing)
     assert latent.shape == (2, N_FACTORS) and latent.isfinite().all()
 
 
@@ -104,7 +109,7 @@ def test_folding_in_leaves_the_model_as_it_is_and_asks_no_gradient_of_it(loss):
     settings = settings_for("mf", loss, {"n_factors": N_FACTORS})
     model = untrained(settings)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    latent = fold_in(model, settings, *some_users(), N_DRAWN)
+    latent = folded(model, settings, *some_users())
     assert not latent.requires_grad
     assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
     assert all(value.grad is None for value in model.parameters())
@@ -115,7 +120,7 @@ def test_adopted_items_are_preferred_to_rejected_ones(loss):
     settings = settings_for("mf", loss, {"n_factors": N_FACTORS, "weight_decay": 0.01})
     model = untrained(settings)
     adopted, rejected = pairs([[1, 1] + [0] * 10]), pairs([[0] * 10 + [1, 1]])
-    latent = fold_in(model, settings, adopted, rejected, N_DRAWN)
+    latent = folded(model, settings, adopted, rejected)
     with torch.no_grad():
         preference = model.preference(model.decode(latent))[0]
         before = model.preference(model.decode(model.encoder_bias[None, :]))[0]
@@ -127,7 +132,7 @@ def test_a_caller_who_has_switched_gradients_off_gets_the_same_latent(switched_o
     settings = settings_for("mf", "mil", {"n_factors": N_FACTORS})
     model = untrained(settings)
     adopted, rejected = some_users()
-    expected = fold_in(model, settings, adopted, rejected, N_DRAWN)
+    expected = folded(model, settings, adopted, rejected)
     with switched_off():
-        latent = fold_in(model, settings, adopted, rejected, N_DRAWN)
+        latent = folded(model, settings, adopted, rejected)
     assert torch.equal(latent, expected)

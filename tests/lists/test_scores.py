@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
@@ -12,12 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.sparse import csr_array
 
+from milrec.data.interactions import Interactions
 from milrec.data.splits import Audience
 from milrec.errors import SettingsError
 from milrec.lists import scores
-from milrec.lists.scores import dial_shift, latents_of, leave_out, lists_for, logits_of, top_items
+from milrec.lists.fold_in import FoldIn
+from milrec.lists.scores import Scorer, dial_shift, leave_out, lists_for, logits_of, top_items
 from milrec.metrics.tail import log_popularity
 from milrec.models.contract import ROWS
+from milrec.models.inputs import Users
 from milrec.models.known import build_model
 from milrec.training.presets import settings_for
 
@@ -111,14 +115,6 @@ def test_what_a_user_has_or_rejected_is_masked():
     assert second.tolist() == [[5, 6, 7, minus]]
 
 
-def test_only_allowed_items_are_left():
-    audience = Audience(nothing(), nothing(), csr_array(single([[0, 0, 1, 0]])), None)
-    scores = single([[1, 2, 3, 4]])
-    leave_out(scores, audience, slice(0, 1), np.array([True, False, True, False]))
-    assert scores.tolist() == [[1, -np.inf, -np.inf, -np.inf]]
-    assert top_items(scores, 4).tolist() == [[0, -1, -1, -1]]
-
-
 def an_audience(known: bool) -> Audience:
     random = np.random.default_rng(0)
     kinds = random.choice(3, (N_USERS, N_ITEMS), p=[0.7, 0.2, 0.1])
@@ -127,14 +123,21 @@ def an_audience(known: bool) -> Audience:
     return Audience(adopted, rejected, adopted, np.arange(N_USERS) if known else None)
 
 
-def scored(model, settings, audience, n=10, allowed=None, shift=None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def scorer_of(model, settings) -> Scorer:
+    """The model as if it had been fitted to these users."""
+    everybody = an_audience(True)
+    ids = (pa.table({"id": np.arange(n)}) for n in (N_USERS, N_ITEMS))
+    return Scorer(model, settings, Interactions(everybody.adopted, everybody.rejected, *ids))
+
+
+def scored(model, settings, audience, n=10, shift=None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Everybody's logits, as they are shown to whoever looks on while lists are made; listed items; their scores."""
     logits = np.full((audience.n_users, N_ITEMS), np.nan, dtype=np.float32)
 
     def look(block, shown):
         logits[block] = shown
 
-    parts = list(lists_for(model, settings, audience, 9, n, allowed, look, shift))
+    parts = list(lists_for(scorer_of(model, settings), audience, n, look, shift))
     return logits, np.concatenate([part.items for part in parts]), np.concatenate([part.scores for part in parts])
 
 
@@ -151,14 +154,15 @@ def a_model(settings):
     return model
 
 
+FEW_DRAWN = {"target_factor": 1.25}  # 9 missing items of about 30 are drawn
 SCORED = [
     ("dae", "mil", {"encoder": "linear"}, True),
     ("dae", "mil", {"encoder": "sigmoid", "input_weights": "log"}, False),
     ("dae", "multinomial", {"encoder": "tanh"}, True),
     ("dae", "square", {"encoder": "relu"}, False),
     ("mf", "mil", {}, True),
-    ("mf", "mil", {}, False),
-    ("mf", "pairwise", {}, False),
+    ("mf", "mil", FEW_DRAWN, False),
+    ("mf", "pairwise", FEW_DRAWN, False),
     ("popularity", None, {}, True),
     ("ease", None, {}, True),
     ("slim", None, {}, False),
@@ -186,9 +190,8 @@ def test_lists_do_not_depend_on_how_many_users_are_scored_together(model, loss, 
 def test_lists_are_the_best_of_what_is_left(model, loss, values, known):
     settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else values)
     model, audience = a_model(settings), an_audience(known)
-    allowed = np.arange(N_ITEMS) % 3 > 0
-    logits, items, scores = scored(model, settings, audience, 20, allowed)
-    leave_out(logits, audience, slice(0, N_USERS), allowed)
+    logits, items, scores = scored(model, settings, audience, 20)
+    leave_out(logits, audience, slice(0, N_USERS))
     assert np.array_equal(items, plainly_sorted(logits, 20))
     listed = np.take_along_axis(logits, np.maximum(items, 0), axis=1)
     assert np.array_equal(scores[items >= 0], listed[items >= 0])
@@ -196,31 +199,33 @@ def test_lists_are_the_best_of_what_is_left(model, loss, values, known):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_the_logits_of_a_block_are_those_that_whoever_looks_on_is_shown(known):
-    settings = settings_for("mf", "mil", {"n_factors": 3})
+    settings = settings_for("mf", "mil", {"n_factors": 3, **FEW_DRAWN})
     model, audience = a_model(settings), an_audience(known)
+    scorer = scorer_of(model, settings)
     shown, _, _ = scored(model, settings, audience)
     for block in (slice(0, ROWS), slice(ROWS, 2 * ROWS), slice(2 * ROWS, N_USERS), slice(5, 6)):
-        assert np.array_equal(logits_of(model, settings, audience, block, 9), shown[block])
+        assert np.array_equal(logits_of(scorer, Users.of(audience, block)), shown[block])
 
 
 def test_no_more_users_are_folded_in_than_are_asked_for(monkeypatch):
-    """A single new user costs one small block, not a whole one; and his latent is that among 64."""
-    settings = settings_for("mf", "mil", {"n_factors": 3})
-    model, audience, sizes = a_model(settings), an_audience(False), []
-    many = latents_of(model, settings, audience, slice(0, ROWS), 9)
-    whole = scores.fold_in
-    monkeypatch.setattr(scores, "fold_in", lambda *given: (sizes.append(given[2].n_rows), whole(*given))[1])
+    """A single new user costs one fold-in, not a whole block; and his latent is that among 64."""
+    settings = settings_for("mf", "mil", {"n_factors": 3, **FEW_DRAWN})
+    scorer, audience, folded = scorer_of(a_model(settings), settings), an_audience(False), []
+    many = scorer.encode_new(Users.of(audience, slice(0, ROWS)))
+    assert many.shape == (ROWS, 3)
+    whole = FoldIn.latents
+    monkeypatch.setattr(FoldIn, "latents", lambda self, users: (folded.append(whole(self, users)), folded[-1])[1])
     for user in (0, 9, 63):
-        alone = latents_of(model, settings, audience, slice(user, user + 1), 9)
-        assert alone.shape == many.shape and torch.equal(alone[0], many[user])
-    assert sizes == [8, 8, 8]
+        logits_of(scorer, Users.of(audience, slice(user, user + 1)))
+        assert torch.equal(folded[-1], many[user : user + 1])
+    assert len(folded) == 3
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 32])
 def test_lists_cover_every_user_once_and_in_order(monkeypatch, at_once):
     monkeypatch.setattr(scores, "_BLOCKS_AT_ONCE", at_once)
     settings = settings_for("dae", "mil", {"n_factors": 3})
-    parts = list(lists_for(a_model(settings), settings, an_audience(True), 9, 5))
+    parts = list(lists_for(scorer_of(a_model(settings), settings), an_audience(True), 5))
     assert [user for part in parts for user in range(part.users.start, part.users.stop)] == list(range(N_USERS))
     assert all(part.items.shape == part.scores.shape == (part.users.stop - part.users.start, 5) for part in parts)
     assert len(parts) == -(-N_USERS // (64 * at_once))
@@ -229,7 +234,7 @@ def test_lists_cover_every_user_once_and_in_order(monkeypatch, at_once):
 def test_nobody_has_no_lists():
     settings = settings_for("dae", "mil", {"n_factors": 3})
     nobody = an_audience(True).part(np.zeros(0, dtype=np.int64))
-    assert list(lists_for(a_model(settings), settings, nobody, 9, 10)) == []
+    assert list(lists_for(scorer_of(a_model(settings), settings), nobody, 10)) == []
 
 
 def test_the_logits_are_those_of_the_model():
@@ -238,14 +243,14 @@ def test_the_logits_are_those_of_the_model():
     dense = audience.adopted.toarray()
     inputs = dense / np.maximum(np.sqrt(dense.sum(axis=1, keepdims=True)), 1)
     with torch.no_grad():
-        expected = model.decode(model.encode(torch.from_numpy(inputs))).numpy()
+        expected = model.decode(model.latent(torch.from_numpy(inputs) @ model.encoder_weight)).numpy()
     assert scored(model, settings, audience)[0] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("model", ["dae", "mf"])
 def test_whoever_reads_the_lists_is_not_put_into_inference_mode(model):
     settings = settings_for(model, "mil", {"n_factors": 3})
-    for _ in lists_for(a_model(settings), settings, an_audience(True), 9, 10):
+    for _ in lists_for(scorer_of(a_model(settings), settings), an_audience(True), 10):
         assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
     assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
 
@@ -253,11 +258,11 @@ def test_whoever_reads_the_lists_is_not_put_into_inference_mode(model):
 def test_lists_that_are_not_read_to_the_end_leave_nothing_behind(monkeypatch):
     monkeypatch.setattr(scores, "_BLOCKS_AT_ONCE", 1)
     settings = settings_for("dae", "mil", {"n_factors": 3, "threads": 2})
-    model, audience = a_model(settings), an_audience(True)
+    scorer, audience = scorer_of(a_model(settings), settings), an_audience(True)
 
     def left_behind() -> tuple[bool, bool, int]:
         torch.set_num_threads(1)
-        first, second = (lists_for(model, settings, audience, 9, 10) for _ in range(2))
+        first, second = (lists_for(scorer, audience, 10) for _ in range(2))
         next(first)
         next(second)
         second.close()
@@ -315,5 +320,5 @@ def test_a_large_dial_orders_by_rarity_and_one_far_below_0_by_popularity(dial, o
     model.decoder_bias.copy_(torch.tensor([5.0, 3.0, 900.0, 1.0]))
     shift = dial_shift(dial, log_popularity(np.array([5, 3, 900, 1])))
     audience = Audience(nothing(), nothing(), nothing(), np.arange(1))
-    (lists,) = lists_for(model, settings, audience, 1, 4, shift=shift)
+    (lists,) = lists_for(scorer_of(model, settings), audience, 4, shift=shift)
     assert lists.items.tolist() == [order]

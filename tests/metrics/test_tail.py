@@ -13,6 +13,7 @@ from milrec.metrics.tail import (
     interval_cuts,
     list_popularity,
     list_shares,
+    popularity_curve,
     popularity_order,
     preference_shares,
     tail_intervals,
@@ -169,3 +170,12 @@ def test_shares_are_of_each_user_and_sum_to_1() -> None:
         [0.25, 0.25, 0.25, 0.25, 0, 0],
         [0, 0, 0, 0, 0.25, 0.75],
     ]
+
+
+def test_the_popularity_curve_has_the_adopters_at_ranks_spread_by_their_logarithm():
+    falling = np.array([90, 40, 30, 9, 8, 7, 6, 5, 4, 1])
+    ranks, adopters = popularity_curve(falling, 4)
+    assert ranks.tolist() == [1, 2, 5, 10] and adopters.tolist() == [90, 40, 8, 1]
+    ranks, adopters = popularity_curve(falling, 240)
+    assert ranks.tolist() == list(range(1, 11)) and adopters.tolist() == falling.tolist(), "no rank comes twice"
+    assert popularity_curve(falling[:1], 5)[0].tolist() == [1]

@@ -15,11 +15,11 @@ import milrec
 from milrec.data.splits import Audience
 from milrec.errors import FolderError
 from milrec.kernels.sparse import Rows
-from milrec.lists.scores import logits_of
-from milrec.models.inputs import with_entry
+from milrec.lists.scores import Scorer, logits_of
+from milrec.models.inputs import Users, with_entry
 from milrec.models.known import build_model
 from milrec.models.settings import CollaborativeSettings, VariationalSettings
-from milrec.training.batches import annealing, batches
+from milrec.training.batches import batches
 from milrec.training.presets import settings_for
 from milrec.training.steps import batch_loss
 
@@ -38,6 +38,7 @@ def started(data, settings, scale=3.0):
 
 
 def batch_of(data, settings, step=1):
+    model = build_model(settings.model, data.n_users, data.n_items)
     (batch,) = batches(data, model, settings, 5, range(step, step + 1))
     return batch
 
@@ -54,6 +55,11 @@ def users_of(data, settings, step=1):
 
 def everybody(data, rows=True):
     return Audience(data.adopted, data.rejected, data.adopted, np.arange(data.n_users) if rows else None)
+
+
+def scored_logits(model, settings, data, block, known=True) -> np.ndarray:
+    """The logits of some users, known ones or new ones with the same items."""
+    return logits_of(Scorer(model, settings, data), Users.of(everybody(data, known), block))
 
 
 def sigmoid(x):
@@ -75,8 +81,8 @@ def test_the_loss_of_multi_vae_by_loops(small_catalogue):
         logits = np.tanh(z @ w["hidden_weight"] + w["hidden_bias"]) @ w["decoder_weight"].T + w["decoder_bias"]
         log_softmax = logits - np.log(np.exp(logits).sum())
         divergence = 0.5 * sum(s + m**2 - 1 - np.log(s) for s, m in zip(variance, mean, strict=True))
-        total += -log_softmax[own > 0].sum() + batch.annealing * divergence
-    assert batch.annealing == pytest.approx(0.35)
+        total += -log_softmax[own > 0].sum() + 0.35 * divergence
+    assert batch.iteration == 1 and model.annealing(1) == pytest.approx(0.35)
     assert batch_loss(model, batch, settings).item() == pytest.approx(total / len(inputs), rel=1e-5)
 
 
@@ -137,16 +143,20 @@ def test_gradients_of_cdae_are_those_of_torchs_own_layers(small_catalogue):
 
 
 def test_the_weight_of_the_divergence_rises_straight_to_its_cap():
-    model = VariationalSettings(annealing_cap=0.2, annealing_steps=4)
-    assert [annealing(model, step) for step in range(7)] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2])
-    liang = settings_for("multi-vae-pr").model
-    assert [annealing(liang, step) for step in (0, 1, 20_000, 40_000, 10**6)] == pytest.approx([0, 5e-6, 0.1, 0.2, 0.2])
+    model = build_model(VariationalSettings(n_factors=1, n_hidden=1, annealing_cap=0.2, annealing_steps=4), 2, 2)
+    assert [model.annealing(step) for step in range(7)] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2])
+    liang = build_model(settings_for("multi-vae-pr").model, 2, 2)
+    assert [liang.annealing(step) for step in (0, 1, 20_000, 40_000, 10**6)] == pytest.approx([0, 5e-6, 0.1, 0.2, 0.2])
 
 
-def test_every_batch_brings_the_weight_and_the_noise_of_its_step(small_catalogue):
+def test_every_batch_brings_the_number_and_the_noise_of_its_step(small_catalogue):
     settings = settings_for("vae", values={**VAE, "n_factors": 200, "annealing_steps": 10})
-    drawn = [batch for batch in batches(small_catalogue, model, settings, 5, range(12))]
-    assert [batch.annealing for batch in drawn] == pytest.approx([*(0.07 * step for step in range(10)), 0.7, 0.7])
+    model = build_model(settings.model, small_catalogue.n_users, small_catalogue.n_items)
+    drawn = list(batches(small_catalogue, model, settings, 5, range(12)))
+    assert [batch.iteration for batch in drawn] == list(range(12))
+    assert [model.annealing(batch.iteration) for batch in drawn] == pytest.approx(
+        [*(0.07 * step for step in range(10)), 0.7, 0.7]
+    )
     noise = np.stack([batch.noise for batch in drawn])
     assert noise.shape == (12, 20, 200) and noise.dtype == np.float32
     assert noise.mean() == pytest.approx(0, abs=0.02) and noise.std() == pytest.approx(1, abs=0.02)
@@ -159,7 +169,7 @@ def test_the_noise_is_drawn_after_all_that_other_models_draw(small_catalogue):
         batch_of(small_catalogue, settings_for(model, "multinomial", {"batch_size": 20}))
         for model in ("vae", "cdae", "dae")
     )
-    assert denoising.noise is None and collaborative.noise is None and denoising.annealing == 0
+    assert denoising.noise is None and collaborative.noise is None
     for part in ("indptr", "items", "values"):
         assert np.array_equal(getattr(variational.inputs, part), getattr(denoising.inputs, part))
     items = small_catalogue.n_items
@@ -171,8 +181,8 @@ def test_the_noise_is_drawn_after_all_that_other_models_draw(small_catalogue):
 def test_lists_of_a_variational_autoencoder_take_the_mean_and_draw_nothing(small_catalogue):
     settings = settings_for("vae", values=VAE)
     model = started(small_catalogue, settings)
-    audience, block = everybody(small_catalogue), slice(3, 40)
-    logits = logits_of(model, settings, audience, block, 1).copy()
+    block = slice(3, 40)
+    found = scored_logits(model, settings, small_catalogue, block)
     w = weights_of(model)
     seen = (small_catalogue.adopted.toarray()[block] > 0).astype(float)
     seen /= np.sqrt(seen.sum(axis=1, keepdims=True))
@@ -180,27 +190,28 @@ def test_lists_of_a_variational_autoencoder_take_the_mean_and_draw_nothing(small
         np.tanh(seen @ w["encoder_weight"] + w["encoder_bias"]) @ w["posterior_weight"][:, :3] + w["posterior_bias"][:3]
     )
     expected = np.tanh(mean @ w["hidden_weight"] + w["hidden_bias"]) @ w["decoder_weight"].T + w["decoder_bias"]
-    assert logits == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
     with torch.no_grad():
         model.posterior_weight[:, 3:] = 9.0  # the variance is of no account
-    assert logits_of(model, settings, audience, block, 1).tobytes() == logits.tobytes()
+    assert scored_logits(model, settings, small_catalogue, block).tobytes() == found.tobytes()
 
 
 def test_a_user_of_a_variational_autoencoder_without_noise_and_divergence_is_the_listed_one(small_catalogue):
     settings = settings_for("vae", values=VAE)
     model = started(small_catalogue, settings)
     product = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
-    latent, penalty = model.fitting_latent(product, torch.zeros(4, 3), 0.0)
+    latent, penalty = model.fitting_latent(product, torch.zeros(4, 3), 0)
     assert torch.equal(latent, model.latent(product)) and penalty.item() == 0
 
 
 def test_the_divergence_of_a_standard_normal_is_nothing():
-    model = build_model(VariationalSettings(n_factors=3, n_hidden=5), 2, 4)  # all weights zero: mean 0, variance 1
-    _, penalty = model.fitting_latent(torch.ones(2, 5), torch.ones(2, 3), 1.0)
+    settings = VariationalSettings(n_factors=3, n_hidden=5, annealing_cap=1, annealing_steps=2)
+    model = build_model(settings, 2, 4)  # all weights zero: mean 0, variance 1
+    _, penalty = model.fitting_latent(torch.ones(2, 5), torch.ones(2, 3), 2)
     assert penalty.item() == 0
     with torch.no_grad():
         model.posterior_bias.copy_(torch.tensor([2.0, 0, 0, 0, 1, 0]))
-    _, penalty = model.fitting_latent(torch.ones(2, 5), torch.ones(2, 3), 0.5)
+    _, penalty = model.fitting_latent(torch.ones(2, 5), torch.ones(2, 3), 1)
     assert penalty.item() == pytest.approx(0.5 * (0.5 * 4 + 0.5 * (np.e - 1 - 1)))
 
 
@@ -227,14 +238,14 @@ def test_known_users_of_cdae_have_a_vector_and_new_ones_have_none(small_catalogu
     settings = settings_for("cdae", values=CDAE)
     model, block = started(small_catalogue, settings), slice(5, 30)
     n_items = small_catalogue.n_items
-    known = logits_of(model, settings, everybody(small_catalogue), block, 1).copy()
-    new = logits_of(model, settings, everybody(small_catalogue, rows=False), block, 1).copy()
+    known = scored_logits(model, settings, small_catalogue, block)
+    new = scored_logits(model, settings, small_catalogue, block, known=False)
     w = weights_of(model)
     seen = (small_catalogue.adopted.toarray()[block] > 0).astype(float)
     product = seen / np.sqrt(seen.sum(axis=1, keepdims=True)) @ w["encoder_weight"][:n_items] + w["encoder_bias"]
-    for logits, own in ((known, w["encoder_weight"][n_items:][block]), (new, 0)):
+    for found, own in ((known, w["encoder_weight"][n_items:][block]), (new, 0)):
         expected = sigmoid(product + own) @ w["decoder_weight"].T + w["decoder_bias"]
-        assert logits == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
     assert not np.allclose(known, new, atol=1e-2)
 
 

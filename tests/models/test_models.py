@@ -9,8 +9,9 @@ from scipy.sparse import csr_array
 
 from milrec.kernels.sparse import Rows
 from milrec.models.autoencoders import DenoisingAutoencoder
+from milrec.models.contract import ROWS
 from milrec.models.factorization import MatrixFactorization
-from milrec.models.inputs import corrupted, unit_rows
+from milrec.models.inputs import Users, corrupted, unit_rows, with_entry
 from milrec.models.known import build_model
 from milrec.models.popularity import Popularity
 from milrec.models.settings import AutoencoderSettings, FactorizationSettings, PopularitySettings
@@ -45,12 +46,21 @@ def rows(dense) -> Rows:
     return Rows.of(matrix, np.arange(matrix.shape[0]))
 
 
+def one_hot(users) -> Rows:
+    """What a matrix factorization reads: the numbers of users."""
+    return with_entry(Rows.none(len(users)), np.array(users))
+
+
+def encoded(model, inputs: Rows):
+    return model.latent(model.enter(inputs))
+
+
 @pytest.mark.parametrize("encoder", ACTIVATIONS)
 @pytest.mark.parametrize("decoder", ["linear", "sigmoid"])
 def test_an_autoencoder_by_hand(encoder, decoder):
     model = with_weights(DenoisingAutoencoder(AutoencoderSettings(n_factors=2, encoder=encoder, decoder=decoder), 3))
     s, s_out = ACTIVATIONS[encoder], ACTIVATIONS[decoder]
-    latent = model.encode(torch.tensor([[0.6, 0.0, 0.8], [0.0, 0.0, 0.0]]))
+    latent = encoded(model, rows([[0.6, 0.0, 0.8], [0.0, 0.0, 0.0]]))
     first = [s(0.6 * 1.0 + 0.8 * -1.0 + 0.1), s(0.6 * -2.0 + 0.8 * 3.0 - 0.2)]
     nothing = [s(0.1), s(-0.2)]
     assert latent.tolist() == [pytest.approx(first), pytest.approx(nothing)]
@@ -65,7 +75,7 @@ def test_a_matrix_factorization_by_hand(encoder):
     settings = FactorizationSettings(n_factors=2, encoder=encoder)
     model = with_weights(MatrixFactorization(settings, 2, 3), encoder=ENCODER[:2])
     s = ACTIVATIONS[encoder]
-    latent = model.encode(torch.tensor([1, 0, 1]))
+    latent = encoded(model, one_hot([1, 0, 1]))
     one, two = [s(0.6), s(-0.2)], [s(1.1), s(-2.2)]
     assert latent.tolist() == [pytest.approx(one), pytest.approx(two), pytest.approx(one)]
     expected = [2 * one[0] + one[1] + 0.3, -one[0] + 0.5 * one[1], -one[1] - 0.5]
@@ -77,14 +87,16 @@ def test_a_matrix_factorization_by_hand(encoder):
 def test_an_autoencoder_that_sees_one_hot_users_is_a_matrix_factorization():
     autoencoder = with_weights(DenoisingAutoencoder(AutoencoderSettings(n_factors=2), 3))
     factorization = with_weights(MatrixFactorization(FactorizationSettings(n_factors=2), 3, 3))
-    assert torch.equal(autoencoder.encode(torch.eye(3)), factorization.encode(torch.arange(3)))
+    assert torch.equal(encoded(autoencoder, rows(np.eye(3))), encoded(factorization, one_hot([0, 1, 2])))
 
 
 def test_popularity_gives_everybody_the_same_logits():
     model = Popularity(3)
     with torch.no_grad():
         model.decoder_bias.copy_(torch.tensor([5.0, 1.0, 2.0]))
-    assert model.decode(model.encode(torch.ones(2, 3))).tolist() == [[5, 1, 2], [5, 1, 2]]
+    logits = torch.full((ROWS, 3), np.nan)
+    model.write_logits(Users(rows(np.ones((2, 3))), Rows.none(2), None), logits)
+    assert logits[:2].tolist() == [[5, 1, 2], [5, 1, 2]]
 
 
 def test_models_are_built_in_the_right_kind_and_shape_and_start_at_zero():
@@ -132,7 +144,7 @@ def test_the_same_seed_starts_with_the_same_weights_and_another_does_not():
 def test_starting_weights_do_not_touch_the_global_generator():
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    initialise(build_model(AutoencoderSettings(n_factors=3), 5, 7), seed=1)
+    build_model(AutoencoderSettings(n_factors=3), 5, 7).initialise(1)
     assert torch.equal(before, torch.get_rng_state())
 
 

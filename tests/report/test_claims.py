@@ -100,8 +100,8 @@ def test_equation_4_sums_over_the_target_set_with_a_confidence_of_1_and_averages
     missing = dense_targets(targets, N_ITEMS, pairs=False).missing.numpy()
     inputs = adopted / np.sqrt(adopted.sum(axis=1, keepdims=True))
     everything = np.arange(N_ITEMS, dtype=np.int32)
-    turned = rows(inputs).transposed(everything, np.zeros(N_ITEMS, dtype=np.int64))
-    batch = Batch(rows(inputs), turned, targets)
+    transposed = rows(inputs).transposed(everything, np.zeros(N_ITEMS, dtype=np.int64))
+    batch = Batch(0, rows(inputs), transposed, targets)
     w, b, w_out, b_out = (
         value.detach().double().numpy()
         for value in (model.encoder_weight, model.encoder_bias, model.decoder_weight, model.decoder_bias)
@@ -225,7 +225,8 @@ def test_equations_12_and_13_autoencoder(encoder, decoder):
     )
     v = np.random.default_rng(0).random((N_USERS, N_ITEMS))
     with torch.no_grad():
-        q = model.preference(model.decode(model.encode(torch.from_numpy(v.astype(np.float32))))).numpy()
+        latent = model.latent(model.enter(rows(v)))
+        q = model.preference(model.decode(latent)).numpy()
     for user in range(N_USERS):
         h = activation[encoder](w.T @ v[user] + b)
         assert q[user] == pytest.approx(activation[decoder](w_out @ h + b_out), abs=1e-5)

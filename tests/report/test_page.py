@@ -6,16 +6,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 import made_up
+from browsing import new_tab
 from milrec.errors import FolderError
 from milrec.experiments.recipe import read_recipe
 from milrec.experiments.run import run
-from milrec.report import svg
+from milrec.report import figures, svg
 from milrec.report.page import render
-from milrec.report.paper import MIL_PAIRS, figures
+from milrec.report.paper import MIL_PAIRS
 from milrec.report.summary import entries_of
+from milrec.results import Results
 
 RECIPE = """
 title = "A <small> run & its report"
@@ -43,8 +44,8 @@ settings = { epochs = 4, n_factors = 16 }
 
 class Silent:
     def stage(self, text): ...
-    def progress(self, job, values): ...
-    def ended(self, job, result): ...
+    def progress(self, job, event): ...
+    def ended(self, job, outcome): ...
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +66,6 @@ def page_file(request, results, full, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(render(results if request.param == "small" else full), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
-        yield chromium
-        chromium.close()
 
 
 class Cells(HTMLParser):
@@ -108,14 +100,14 @@ def table(page: str, name: str) -> list[list[str]]:
 
 def test_the_table_shows_the_measures_of_the_results(results):
     header, *rows = table(render(results), "measures")
-    assert [row[0] for row in rows] == [model["name"] for model in results["models"]]
-    for row, model in zip(rows, results["models"], strict=True):
+    assert [row[0] for row in rows] == [model.name for model in results.models]
+    for row, model in zip(rows, results.models, strict=True):
         shown = row[header.index("NDCG@100")].split()[0]
-        assert shown == f"{model['evaluation']['ndcg@100']:.3f}"
+        assert shown == f"{model.evaluation.mean('ndcg@100'):.3f}"
 
 
 def test_the_best_of_a_column_is_marked(results):
-    best = max(model["evaluation"]["ndcg@100"] for model in results["models"])
+    best = max(model.evaluation.mean("ndcg@100") for model in results.models)
     assert f"<b>{best:.3f}</b>" in render(results)
 
 
@@ -154,14 +146,12 @@ def test_the_page_is_one_file_that_asks_for_nothing(results):
 
 
 def test_rendering_is_a_pure_function_of_the_results(results):
-    assert render(results) == render(json.loads(json.dumps(results)))
+    assert render(results) == render(Results.of(json.loads(json.dumps(results.as_json())), "the same"))
 
 
-def test_what_is_no_result_is_refused():
-    with pytest.raises(FolderError, match="not the results of a milrec run"):
-        render({"some": "json"})
+def test_a_run_without_a_finished_model_has_no_report():
     with pytest.raises(FolderError, match="no finished model"):
-        render({"format": "milrec-results", "models": []})
+        render(made_up.run([]))
 
 
 def test_several_seeds_are_shown_as_a_mean_with_their_standard_deviation():
@@ -230,15 +220,15 @@ def test_failures_are_shown_in_a_box(full, results):
 
 def test_a_search_shows_its_trials_and_says_what_it_chose(full):
     page = render(full)
-    search = full["searches"][0]
-    values = [trial for trial in search["trials"] if trial["value"] is not None]
+    search = full.searches[0]
+    values = [trial for trial in search.trials if trial.value is not None]
     drawn = figures.trials(search, "mil")
     assert drawn.count("<circle") == len(values) + 1  # and the ring
-    assert drawn.count('fill="var(--card)"') == sum(trial["state"] == "given up" for trial in values)
+    assert drawn.count('fill="var(--card)"') == sum(trial.state == "given up" for trial in values)
     assert "12 trials (2 given up, 2 failed)" in page
     header, *rows = table(page, "making")
     chosen = {row[0]: row[header.index("chosen on validation")] for row in rows}
-    assert chosen["Popularity"] == "–" and chosen[search["name"]].startswith("weight_decay = ")
+    assert chosen["Popularity"] == "–" and chosen[search.name].startswith("weight_decay = ")
 
 
 def test_a_search_without_a_value_is_words_alone():
@@ -250,7 +240,7 @@ def test_a_search_without_a_value_is_words_alone():
 
 def test_dials_are_lines_with_their_values_as_tool_tips(full):
     drawn = figures.trade(entries_of(full))
-    dialled = {model["name"] for model in full["models"] if "dialled" in model}
+    dialled = {model.name for model in full.models if model.dialled}
     assert drawn.count("<polyline") == len(dialled) == 4
     assert "MIL lin-sig: dial 0.2, NDCG@100 0.3490, long tail 35.9 %" in drawn
     assert "MF-square: long-tail share" in drawn  # a model without dials is a point
@@ -280,11 +270,10 @@ def test_where_all_pairs_of_the_paper_are_in_the_run_none_is_marked():
     assert lines[5:] == [("A = 5e5, γ = 10", "ink", "6 4"), ("A = 12.5, γ = 3", "ink", "2 3")]
 
 
-def test_claims_of_which_none_can_be_told_are_not_listed(full):
+def test_claims_are_not_listed_if_none_can_be_decided(full):
     assert "The paper's claims in this run" in render(full)
-    alone = [model for model in full["models"] if model["name"] == "Popularity"]
-
-    assert "The paper's claims in this run" not in render({**full, "models": alone, "comparisons": {}})
+    alone = tuple(model for model in full.models if model.name == "Popularity")
+    assert "The paper's claims in this run" not in render(full.model_copy(update={"models": alone, "comparisons": {}}))
 
 
 def test_comparisons_are_shown_from_the_side_of_mil(full):
@@ -296,7 +285,7 @@ def test_comparisons_are_shown_from_the_side_of_mil(full):
 
 
 def test_results_of_older_runs_are_still_shown(results):
-    older = json.loads(json.dumps(results))
+    older = results.as_json()
     for name in ("paper", "searches", "comparisons", "failures"):
         older.pop(name, None)
     for model in older["models"]:
@@ -304,7 +293,7 @@ def test_results_of_older_runs_are_still_shown(results):
             model.pop(name, None)
         if model["history"]:
             model["history"].pop("kept_iteration", None)
-    page = render(older)
+    page = render(Results.of(older, "an older run"))
     for section in ("paper", "searches", "comparisons", "failures"):
         assert f'id="{section}"' not in page
 
@@ -312,54 +301,50 @@ def test_results_of_older_runs_are_still_shown(results):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_opens_offline_without_errors_at_any_width(browser, page_file, width, scheme):
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
-    page = context.new_page()
+    how = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "offline": True}
     problems, requests = [], []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(page_file.as_uri())
-    assert problems == []
-    assert requests == [page_file.as_uri()]
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    context.close()
+    with new_tab(browser, **how) as page:
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(page_file.as_uri())
+        assert problems == []
+        assert requests == [page_file.as_uri()]
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+OUTSIDE = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+    const frame = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll('circle, rect, polyline, text')].filter(part => {
+        const box = part.getBoundingClientRect();
+        return box.left < frame.left - 1 || box.right > frame.right + 1
+            || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+    }).map(part => part.outerHTML);
+})"""
 
 
 def test_every_figure_is_drawn_inside_its_frame(browser, page_file):
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(page_file.as_uri())
-    assert page.locator("figure svg").count() >= 8
-    outside = page.evaluate(
-        """() => [...document.querySelectorAll('svg')].flatMap(svg => {
-            const frame = svg.getBoundingClientRect();
-            return [...svg.querySelectorAll('circle, rect, polyline, text')].filter(part => {
-                const box = part.getBoundingClientRect();
-                return box.left < frame.left - 1 || box.right > frame.right + 1
-                    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
-            }).map(part => part.outerHTML);
-        })"""
-    )
-    assert outside == []
-    page.close()
+    with new_tab(browser, viewport={"width": 1280, "height": 900}) as page:
+        page.goto(page_file.as_uri())
+        assert page.locator("figure svg").count() >= 8
+        assert page.evaluate(OUTSIDE) == []
 
 
 def test_tables_scroll_inside_their_own_box_on_a_phone(browser, full, tmp_path):
     (tmp_path / "report.html").write_text(render(full), encoding="utf-8")
-    page = browser.new_page(viewport={"width": 390, "height": 900})
-    page.goto((tmp_path / "report.html").as_uri())
-    boxes = page.evaluate("[...document.querySelectorAll('.scroll')].map(box => box.scrollWidth > box.clientWidth)")
-    assert any(boxes)
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    page.close()
+    with new_tab(browser, viewport={"width": 390, "height": 900}) as page:
+        page.goto((tmp_path / "report.html").as_uri())
+        boxes = page.evaluate("[...document.querySelectorAll('.scroll')].map(box => box.scrollWidth > box.clientWidth)")
+        assert any(boxes)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_dark_and_light_pages_differ_in_colour(browser, page_file):
     colours = []
     for scheme in ("light", "dark"):
-        page = browser.new_page(color_scheme=scheme)
-        page.goto(page_file.as_uri())
-        colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-        page.close()
+        with new_tab(browser, color_scheme=scheme) as page:
+            page.goto(page_file.as_uri())
+            colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert colours[0] != colours[1]
 
 
@@ -379,15 +364,14 @@ def test_names_beside_points_do_not_cover_one_another(browser):
     crowded = [(f"model {number}", "series-1", 20 + number / 50, 0.35 + number / 2000) for number in range(6)]
     x = svg.axis("share", [0.0, *(point[2] for point in crowded)], percent=True)
     y = svg.axis("NDCG", [0.18, *(point[3] for point in crowded)])
-    page = browser.new_page(viewport={"width": 480, "height": 300})
     style = "<style>svg text { font: 12px system-ui, sans-serif }</style>"  # as the page has it
     drawn = svg.points(crowded, svg.Frame(x, y), "crowded")
-    page.set_content(f"{style}<body style='margin:0'>{drawn}</body>")
-    boxes = page.evaluate(
-        "[...document.querySelectorAll('text')].filter(t => t.textContent.startsWith('model'))"
-        ".map(t => { const b = t.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3] })"
-    )
+    with new_tab(browser, viewport={"width": 480, "height": 300}) as page:
+        page.set_content(f"{style}<body style='margin:0'>{drawn}</body>")
+        boxes = page.evaluate(
+            "[...document.querySelectorAll('text')].filter(t => t.textContent.startsWith('model'))"
+            ".map(t => { const b = t.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3] })"
+        )
     assert len(boxes) == 6
     for place, one in enumerate(boxes):
         assert not any(svg._overlap(tuple(one), tuple(other)) for other in boxes[place + 1 :])
-    page.close()

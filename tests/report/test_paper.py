@@ -2,23 +2,25 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import made_up
+from conftest import real_data
+from milrec.data.downloads import NAMES
 from milrec.report import paper
-from milrec.report.claims import CLAIMS, FAILS, HOLDS, UNTOLD, claims
+from milrec.report.claims import CLAIMS, FAILS, HOLDS, UNDECIDED, claims
+from milrec.results import PaperDataSet, PaperTable, Results
 from milrec.training.presets import PAPER_MODELS
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "paper" / "results.csv"
 PACKAGED = Path(paper.__file__).with_name("paper.csv")
 
 
 def test_the_packaged_figures_are_the_shared_ones():
     """But for quotes around the intervals of table 6, whose names hold a comma."""
-    if not SHARED.exists():
-        pytest.skip("the shared figures are not on this machine")
-    assert PACKAGED.read_text(encoding="utf-8").replace('"', "") == SHARED.read_text(encoding="utf-8")
+    shared = real_data("../paper/results.csv")
+    assert PACKAGED.read_text(encoding="utf-8").replace('"', "") == shared.read_text(encoding="utf-8")
 
 
 def test_every_figure_is_there_once_and_is_a_number():
@@ -64,6 +66,10 @@ def test_the_multinomial_goes_by_another_name_in_the_table_of_held_out_users():
     assert paper.model_of("Multi-VAE", table) == "Multi-VAE^PR"
 
 
+def test_every_data_set_of_the_paper_is_described_and_is_one_that_milrec_knows_by_name():
+    assert set(paper.DATA_SETS) == set(get_args(PaperDataSet)) <= set(NAMES)
+
+
 def test_every_row_that_milrec_knows_by_name_is_a_model_of_the_paper():
     assert {paper.key(name) for name in PAPER_MODELS} <= paper.known_models()
 
@@ -79,7 +85,7 @@ def test_data_of_the_papers_size_are_the_papers():
     assert reference(136_677, 1_500).differs
 
 
-def test_data_that_are_another_set_of_the_paper_are_held_against_that_set():
+def test_data_that_are_another_set_of_the_paper_are_compared_with_that_set():
     found = reference(463_400, 17_700)
     assert (found.dataset, found.differs) == ("netflix", "")
 
@@ -88,10 +94,11 @@ def test_held_out_users_count_as_users_of_the_data():
     data = made_up.run(
         [made_up.model("MIL")], "users", 116_677, 20_108, paper={"table": "held-out users", "dataset": "ml-20m"}
     )
-    data["split"] |= {"validation_users_in_part": 10_000, "test_users_in_part": 10_000}
+    split = data.split.model_copy(update={"validation_users_in_part": 10_000, "test_users_in_part": 10_000})
+    data = data.model_copy(update={"split": split})
     assert paper.reference(data).differs == ""
-    data["paper"] = {"table": "metrics", "dataset": "ml-20m"}
-    assert "not split as for this table" in paper.reference(data).differs
+    other = data.model_copy(update={"paper": PaperTable(table="metrics", dataset="ml-20m")})
+    assert "not split as for this table" in paper.reference(other).differs
 
 
 def test_a_run_without_a_table_of_the_paper_has_no_reference():
@@ -125,7 +132,7 @@ def shares(**values) -> list[dict]:
     return by("shares", **values)
 
 
-# claim: a run in which it holds, one in which it does not, one in which it cannot be told
+# claim: a run in which it holds, one in which it does not, one in which it cannot be decided
 CASES = {
     "MIL is level": (
         by("ndcg_at_100", mil=0.366, ce=0.370), by("ndcg_at_100", mil=0.36, ce=0.37), by("ndcg_at_100", mil=0.36)),
@@ -188,17 +195,17 @@ CASES = {
 }  # fmt: skip
 
 
-def verdict_of(start: str, results: dict) -> tuple[str, str]:
-    (found,) = [claim for claim in claims(results) if claim["claim"].startswith(start)]
-    return found["verdict"], found["evidence"]
+def verdict_of(start: str, results: Results) -> tuple[str, str]:
+    (found,) = [claim for claim in claims(results) if claim.claim.startswith(start)]
+    return found.verdict, found.evidence
 
 
 @pytest.mark.parametrize("start", CASES)
-def test_a_claim_holds_fails_or_cannot_be_told(start):
-    holds, fails, untold = (made_up.run(models) for models in CASES[start])
+def test_a_claim_holds_fails_or_cannot_be_decided(start):
+    holds, fails, undecided = (made_up.run(models) for models in CASES[start])
     assert verdict_of(start, holds)[0] == HOLDS
     assert verdict_of(start, fails)[0] == FAILS
-    assert verdict_of(start, untold)[0] == UNTOLD
+    assert verdict_of(start, undecided)[0] == UNDECIDED
     assert re.search(r"\d", verdict_of(start, holds)[1])  # the figures are in the evidence
 
 
@@ -207,22 +214,22 @@ def test_the_claim_about_held_out_users_needs_them():
     models = [*better, made_up.model("Multi-DAE", recall_at_1=0.38, ndcg_at_20=0.33)]
     start = "On held-out users"
     assert verdict_of(start, made_up.run(models, "users"))[0] == HOLDS
-    assert verdict_of(start, made_up.run(models))[0] == UNTOLD
+    assert verdict_of(start, made_up.run(models))[0] == UNDECIDED
     best = made_up.model("Multi-DAE", recall_at_1=0.41, ndcg_at_20=0.33)
     assert verdict_of(start, made_up.run([*better, best], "users"))[0] == FAILS
 
 
-def test_every_claim_has_a_case_and_says_where_it_stands():
+def test_every_claim_has_a_case_and_says_where_the_paper_makes_it():
     for claim, where, _ in CLAIMS:
         assert any(claim.startswith(start) for start in [*CASES, "On held-out users"]), claim
         assert re.search(r"(table|figure)s? \d", where)
 
 
-def test_an_order_that_may_be_chance_cannot_be_told():
+def test_an_order_that_may_be_chance_cannot_be_decided():
     models = by("recall_at_1", mil=0.302, ce=0.300)
     chance = made_up.run(models, comparisons={"recall@1": made_up.compared(models, "recall@1")})
     verdict, evidence = verdict_of("MIL has the best", chance)
-    assert verdict == UNTOLD and "p = 0.400" in evidence and "may be chance" in evidence
+    assert verdict == UNDECIDED and "p = 0.400" in evidence and "may be chance" in evidence
 
 
 def test_a_paired_comparison_is_read_from_either_side():
@@ -232,6 +239,6 @@ def test_a_paired_comparison_is_read_from_either_side():
     assert verdict == HOLDS and "+0.020, 95 % interval +0.017 to +0.023, p < 0.001" in evidence
 
 
-def test_the_papers_own_figures_bear_out_its_claims():
-    verdicts = {claim["claim"]: claim["verdict"] for claim in claims(made_up.the_papers_run())}
+def test_the_papers_own_figures_support_its_claims():
+    verdicts = {claim.claim: claim.verdict for claim in claims(made_up.the_papers_run())}
     assert list(verdicts.values()).count(HOLDS) == len(CLAIMS) - 1  # all but the one about held-out users

@@ -36,13 +36,14 @@ from milrec.errors import BusyError, FolderError, SettingsError, UnknownIdError
 from milrec.lists.query import Query
 from milrec.server import app as serve_module
 from milrec.server import batcher as scorer_module
+from milrec.server.access import known_hosts
 from milrec.server.app import Server, create_app
-from milrec.server.batcher import Scorer
+from milrec.server.batcher import Batcher
 from milrec.server.keys import Keys, new_key, read_keys
+from milrec.server.limits import Limits
 from milrec.server.model import Window, load_served
-from milrec.server.process import known_hosts
-from milrec.server.registry import Service
-from milrec.server.requests import Limits, read_request
+from milrec.server.registry import Registry
+from milrec.server.requests import read_request
 from milrec.settings import build
 
 
@@ -87,16 +88,16 @@ def mil(folders):
 
 
 @pytest.fixture(scope="module")
-def service(folders):
-    service = Service({"mil": folders["mil"], "ease": folders["ease"]}, together=64)
-    yield service
-    service.stop()
+def registry(folders):
+    registry = Registry({"mil": folders["mil"], "ease": folders["ease"]}, together=64)
+    yield registry
+    registry.stop()
 
 
 @pytest.fixture(scope="module")
-def client(service) -> Client:
+def client(registry) -> Client:
     limits = Limits(max_body=20_000, max_list=60, max_ids=30, max_batch=3, max_total=600, max_reasons=5)
-    return Client(create_app(Server(service, limits)))
+    return Client(create_app(Server(registry, limits)))
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -110,15 +111,15 @@ def flip(file: Path) -> None:
 
 
 def as_json(answer) -> list[dict]:
-    """The items of an answer of the library, as the server spells them."""
+    """The items of an answer of the library, as the server sends them."""
     return [
-        {**one._asdict(), "item": str(one.item), "reasons": [{**r._asdict(), "item": str(r.item)} for r in one.reasons]}
+        {
+            **{name: value for name, value in one._asdict().items() if name != "number"},
+            "item": str(one.item),
+            "reasons": [{**r._asdict(), "item": str(r.item)} for r in one.reasons],
+        }
         for one in answer.items
     ]
-
-
-def without_place(items: list[dict]) -> list[dict]:
-    return [{key: value for key, value in one.items() if key != "place"} for one in items]
 
 
 # Answers
@@ -141,7 +142,7 @@ def test_the_server_answers_as_the_library_does(client, mil, query):
     answer = client.post("/v1/recommend", json=query)
     assert answer.status_code == 200, answer.text
     found = answer.json()
-    assert without_place(found["items"]) == as_json(expected)
+    assert found["items"] == as_json(expected)
     assert found["unmet"] == list(expected.unmet) and found["model"] == "mil"
     assert found["shares"] == expected.shares and found["mean_popularity"] == expected.mean_popularity
     places = {str(one): int(place) for one, place in zip(mil.item_ids, mil.catalogue.places, strict=True)}
@@ -229,23 +230,23 @@ def test_ids_with_any_sign_in_them_are_served(tmp_path):
     ids = ["a/b", "c d", "é", "..", "x/similar/y", "100%", "?q=1"]
     data = milrec.read({"user": [user for user in ids for _ in ids], "item": ids * len(ids)})
     milrec.fit(milrec.split_interactions(data, seed=0, held_out=0.0), "popularity").save(tmp_path / "odd")
-    service = Service({"odd": tmp_path / "odd"}, together=4)
-    client = Client(create_app(Server(service)))
+    registry = Registry({"odd": tmp_path / "odd"}, together=4)
+    client = Client(create_app(Server(registry)))
     for one in ids:
         quoted = "".join(f"%{byte:02X}" for byte in one.encode())
         assert client.get(f"/v1/models/odd/items/{quoted}").json()["item"] == one
         assert len(client.get(f"/v1/models/odd/users/{quoted}").json()["adopted"]) == len(ids)
-    service.stop()
+    registry.stop()
 
 
 def test_whole_numbers_are_ids_too(tmp_path):
     data = milrec.read({"user": [1, 1, 2, 2], "item": [10, 20, 20, 30]})
     milrec.fit(milrec.split_interactions(data, seed=0, held_out=0.0), "popularity").save(tmp_path / "numbers")
-    service = Service({"numbers": tmp_path / "numbers"}, together=4)
-    client = Client(create_app(Server(service)))
+    registry = Registry({"numbers": tmp_path / "numbers"}, together=4)
+    client = Client(create_app(Server(registry)))
     by_number, by_text = (client.post("/v1/recommend", json={"adopted": [one]}).json() for one in (10, "10"))
     assert by_number == by_text and {one["item"] for one in by_number["items"]} == {"20", "30"}
-    service.stop()
+    registry.stop()
 
 
 # Wrong requests: each is answered with a code from 400 to 499 and one sentence
@@ -496,28 +497,28 @@ def test_of_a_thousand_mistakes_one_is_looked_for(body, monkeypatch):
 
 
 def test_a_long_answer_is_spelt_out_by_another_thread(folders, monkeypatch):
-    service, threads = Service({"mil": folders["mil"]}, together=4), []
+    registry, threads = Registry({"mil": folders["mil"]}, together=4), []
     spelt = serve_module.answer_json
     monkeypatch.setattr(
         serve_module, "answer_json", lambda *given: (threads.append(threading.current_thread()), spelt(*given))[1]
     )
-    client = Client(create_app(Server(service)))
+    client = Client(create_app(Server(registry)))
     found = [client.post("/v1/recommend", json={"user": "u001", "n": n}).json()["items"] for n in (10, 1000)]
     assert found[1][:10] == found[0]
     assert threads[0] is threading.main_thread() and threads[1] is not threading.main_thread()
-    service.stop()
+    registry.stop()
 
 
-def test_a_batch_counts_as_its_lists(service):
-    client = Client(create_app(Server(service, Limits(max_running=3))))
+def test_a_batch_counts_as_its_lists(registry):
+    client = Client(create_app(Server(registry, Limits(max_running=3))))
     for number, words in ((3, None), (4, "a batch has at most 3 requests, not 4")):
         answer = client.post("/v1/recommend/batch", json={"requests": [TASTE] * number})
         assert answer.status_code == (422 if words else 200) and (words is None or words in refused(answer))
-    server = Server(service, Limits(max_running=3))
-    with server.room.take(1):
+    server = Server(registry, Limits(max_running=3))
+    with server.capacity.take(1):
         answer = Client(create_app(server)).post("/v1/recommend/batch", json={"requests": [TASTE] * 3})
     assert answer.status_code == 503 and answer.headers["retry-after"] == "1" and "is busy" in answer.json()["error"]
-    assert server.room.taken == 0
+    assert server.capacity.used == 0
 
 
 def test_a_body_is_not_read_beyond_its_limit(client):
@@ -532,9 +533,9 @@ def test_a_body_is_not_read_beyond_its_limit(client):
     assert answer.status_code == 413 and "larger than 20,000 bytes" in refused(answer)
 
 
-def test_a_failure_of_ours_is_one_sentence_and_a_log_line(service, monkeypatch, caplog):
-    client = Client(create_app(Server(service)), raises=False)
-    monkeypatch.setattr(service.model("mil").recommender, "answer", lambda asked: 1 / 0)
+def test_a_failure_of_ours_is_one_sentence_and_a_log_line(registry, monkeypatch, caplog):
+    client = Client(create_app(Server(registry)), raises=False)
+    monkeypatch.setattr(registry.model("mil").recommender, "answer", lambda asked: 1 / 0)
     answer = client.post("/v1/recommend", json=TASTE, headers={"x-request-id": "seven"})
     assert answer.status_code == 500 and set(answer.json()) == {"error"} and "ZeroDivision" not in answer.text
     assert answer.headers["x-request-id"] == "seven"
@@ -548,9 +549,9 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 
 def test_whatever_the_schema_allows_or_forbids_is_answered_as_the_schema_says(folders):
-    service = Service({"mil": folders["mil"]}, together=64)  # of its own: schemathesis ends the app that it is given
+    registry = Registry({"mil": folders["mil"]}, together=64)  # of its own: schemathesis ends the app that it is given
     limits = Limits(max_body=100_000, max_list=60, timeout=20)
-    api = schemathesis.openapi.from_asgi("/openapi.json", create_app(Server(service, limits)))
+    api = schemathesis.openapi.from_asgi("/openapi.json", create_app(Server(registry, limits)))
     modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
     tried = 0
     for operation in api.get_all_operations():
@@ -578,12 +579,12 @@ def test_the_reference_page_tells_of_every_route_without_fetching_anything(clien
     assert client.get("/docs.css").headers["content-type"].startswith("text/css")
 
 
-def test_what_does_not_change_is_made_once(service, monkeypatch):
+def test_what_does_not_change_is_made_once(registry, monkeypatch):
     made = []
     monkeypatch.setattr(serve_module, "reference_page", lambda schema: made.append(schema) or "page")
-    client = Client(create_app(Server(service)))
+    client = Client(create_app(Server(registry)))
     assert client.get("/docs").text == client.get("/docs").text == "page" and len(made) == 1
-    recommender = service.model("mil").recommender
+    recommender = registry.model("mil").recommender
     assert recommender._directions is recommender._directions
     assert recommender.catalogue.falling is recommender.catalogue.falling
 
@@ -597,10 +598,10 @@ def test_every_answer_carries_safe_headers(client):
         assert headers["cache-control"] == ("no-store" if path.startswith("/v1") else "no-cache")
 
 
-def test_pages_of_other_sites_are_kept_out(service):
+def test_pages_of_other_sites_are_kept_out(registry):
     assert known_hosts("127.0.0.1", True, ()) is None and known_hosts("0.0.0.0", False, ()) is None
     assert known_hosts("127.0.0.2", False, ()) == {"127.0.0.1", "127.0.0.2", "::1", "localhost"}
-    here = Client(create_app(Server(service, hosts=known_hosts("127.0.0.1", False, ["Lists.example"]))))
+    here = Client(create_app(Server(registry, hosts=known_hosts("127.0.0.1", False, ["Lists.example"]))))
     for host in ("127.0.0.1:8000", "localhost", "[::1]:8000", "lists.example", "LISTS.example:443"):
         assert here.get("/v1/models", headers={"host": host}).status_code == 200, host
     for host in ("evil.example", "127.0.0.1.evil.example:8000", "", "localhost.", "[::2]"):
@@ -619,12 +620,12 @@ def test_pages_of_other_sites_are_kept_out(service):
 
 def test_requests_that_wait_are_scored_together_and_those_given_up_not_at_all(folders, mil):
     sizes: list[int] = []
-    service = Service({"mil": folders["mil"]}, together=64, look=sizes.append)
-    served, gate = service.model(None), threading.Event()
-    service.scorer.call(gate.wait)
+    registry = Registry({"mil": folders["mil"]}, together=64, look=sizes.append)
+    served, gate = registry.model(None), threading.Event()
+    registry.batcher.call(gate.wait)
     queries = [Query(user=user, n=5, dial=place / 10) for place, user in enumerate(mil.user_ids[:9])]
-    futures = [service.scorer.answer(served, query) for query in queries]
-    wrong = service.scorer.answer(served, Query(user="nobody"))
+    futures = [registry.batcher.answer(served, query) for query in queries]
+    wrong = registry.batcher.answer(served, Query(user="nobody"))
     futures[3].cancel()
     gate.set()
     with pytest.raises(UnknownIdError):
@@ -632,23 +633,23 @@ def test_requests_that_wait_are_scored_together_and_those_given_up_not_at_all(fo
     for place, query in enumerate(queries):
         if place != 3:
             assert futures[place].result() == mil.answer([mil.ask(query)])[0]
-    service.stop()
+    registry.stop()
     assert sizes == [8]
     assert served.window.facts()[0] == 8
 
 
 def test_one_request_at_a_time_is_a_setting(folders):
     sizes: list[int] = []
-    service = Service({"mil": folders["mil"]}, together=1, look=sizes.append)
-    futures = [service.scorer.answer(service.model(None), Query(adopted=[], n=n)) for n in (1, 2, 3)]
+    registry = Registry({"mil": folders["mil"]}, together=1, look=sizes.append)
+    futures = [registry.batcher.answer(registry.model(None), Query(adopted=[], n=n)) for n in (1, 2, 3)]
     assert [len(future.result().items) for future in futures] == [1, 2, 3]
-    service.stop()
+    registry.stop()
     assert sizes == [1, 1, 1]
 
 
 def test_a_request_that_breaks_scoring_does_not_break_its_neighbours(folders, monkeypatch):
-    service = Service({"mil": folders["mil"]}, together=64)
-    served, gate = service.model(None), threading.Event()
+    registry = Registry({"mil": folders["mil"]}, together=64)
+    served, gate = registry.model(None), threading.Event()
     whole = served.recommender.answer
 
     def fragile(asked):
@@ -657,63 +658,63 @@ def test_a_request_that_breaks_scoring_does_not_break_its_neighbours(folders, mo
         return whole(asked)
 
     monkeypatch.setattr(served.recommender, "answer", fragile)
-    service.scorer.call(gate.wait)
-    futures = [service.scorer.answer(served, Query(adopted=[], n=n)) for n in (6, 7, 8)]
+    registry.batcher.call(gate.wait)
+    futures = [registry.batcher.answer(served, Query(adopted=[], n=n)) for n in (6, 7, 8)]
     gate.set()
     assert len(futures[0].result().items) == 6 and len(futures[2].result().items) == 8
     with pytest.raises(ZeroDivisionError):
         futures[1].result()
-    service.stop()
+    registry.stop()
 
 
 def test_what_waits_is_answered_before_the_scorer_stops():
-    scorer, done = Scorer(together=4), []
-    futures = [scorer.call(lambda number=number: done.append(number)) for number in range(20)]
-    scorer.stop()
+    batcher, done = Batcher(together=4), []
+    futures = [batcher.call(lambda number=number: done.append(number)) for number in range(20)]
+    batcher.stop()
     assert done == list(range(20)) and all(future.done() for future in futures)
 
 
 def test_a_stopped_scorer_refuses_what_would_wait_for_ever(folders):
-    service = Service({"mil": folders["mil"]}, together=4)
-    served = service.model(None)
-    service.stop()
-    service.stop()
-    for late in (lambda: service.scorer.call(print), lambda: service.scorer.answer(served, Query(adopted=[]))):
+    registry = Registry({"mil": folders["mil"]}, together=4)
+    served = registry.model(None)
+    registry.stop()
+    registry.stop()
+    for late in (lambda: registry.batcher.call(print), lambda: registry.batcher.answer(served, Query(adopted=[]))):
         with pytest.raises(BusyError, match="the server is stopping"):
             late()
     with pytest.raises(BusyError):
-        service.reload("mil")
-    answer = Client(create_app(Server(service))).post("/v1/recommend", json=TASTE)
+        registry.reload("mil")
+    answer = Client(create_app(Server(registry))).post("/v1/recommend", json=TASTE)
     assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
 
 
 def test_large_lists_are_made_in_portions_and_models_take_turns(folders, monkeypatch):
     """What is given up before its portion begins is not made; what waits for another model does not wait for all."""
     monkeypatch.setattr(scorer_module, "_PORTION", 20)
-    service = Service({"mil": folders["mil"], "ease": folders["ease"]}, together=64)
+    registry = Registry({"mil": folders["mil"], "ease": folders["ease"]}, together=64)
     gate, order = threading.Event(), []
-    service.scorer.call(gate.wait)
+    registry.batcher.call(gate.wait)
     futures = []
     for name, n in (("mil", 10), ("mil", 10), ("mil", 10), ("mil", 30), ("mil", 5), ("ease", 5)):
-        future = service.scorer.answer(service.model(name), Query(adopted=[], n=n))
+        future = registry.batcher.answer(registry.model(name), Query(adopted=[], n=n))
         future.add_done_callback(lambda future, name=name: order.append("given up" if future.cancelled() else name))
         futures.append(future)
     futures[0].add_done_callback(lambda _: futures[3].cancel())
     gate.set()
-    service.stop()
+    registry.stop()
     assert order.pop(order.index("given up")) and order == ["mil", "mil", "ease", "mil", "mil"]
-    assert service.model("mil").window.facts()[0] == 4
+    assert registry.model("mil").window.facts()[0] == 4
 
 
 def test_a_request_whose_client_has_gone_is_given_up(folders, caplog):
     caplog.set_level("INFO", "milrec.server.app")
     sizes: list[int] = []
-    service = Service({"mil": folders["mil"]}, together=4, look=sizes.append)
+    registry = Registry({"mil": folders["mil"]}, together=4, look=sizes.append)
     release = threading.Event()
-    service.scorer.call(release.wait)
+    registry.batcher.call(release.wait)
 
     async def leaving() -> None:
-        app, body = create_app(Server(service)), json.dumps(TASTE).encode()
+        app, body = create_app(Server(registry)), json.dumps(TASTE).encode()
         messages = iter([{"type": "http.request", "body": body, "more_body": False}, {"type": "http.disconnect"}])
 
         async def receive():
@@ -728,31 +729,31 @@ def test_a_request_whose_client_has_gone_is_given_up(folders, caplog):
 
     asyncio.run(leaving())
     release.set()
-    service.stop()
+    registry.stop()
     assert sizes == [] and caplog.records[-1].facts["status"] == 499
 
 
-async def ready_while(service: Service, seconds: float) -> httpx.Response:
+async def ready_while(registry: Registry, seconds: float) -> httpx.Response:
     release = threading.Event()
-    service.scorer.call(lambda: release.wait(seconds))
-    transport = httpx.ASGITransport(create_app(Server(service)))
+    registry.batcher.call(lambda: release.wait(seconds))
+    transport = httpx.ASGITransport(create_app(Server(registry)))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         answer = await client.get("/readyz")
     release.set()
     return answer
 
 
-def test_a_server_that_is_busy_for_long_is_not_ready(service):
-    assert asyncio.run(ready_while(service, 0)).json() == {"status": "ready"}
-    answer = asyncio.run(ready_while(service, 20))
+def test_a_server_that_is_busy_for_long_is_not_ready(registry):
+    assert asyncio.run(ready_while(registry, 0)).json() == {"status": "ready"}
+    answer = asyncio.run(ready_while(registry, 20))
     assert answer.status_code == 503 and "is busy" in answer.json()["error"]
 
 
-async def answers_while_blocked(service: Service, limits: Limits, number: int) -> list[httpx.Response]:
+async def answers_while_blocked(registry: Registry, limits: Limits, number: int) -> list[httpx.Response]:
     """So many requests at once, while the scoring thread does something else for half a second."""
     release = threading.Event()
-    blocked = service.scorer.call(lambda: release.wait(0.5))
-    transport = httpx.ASGITransport(create_app(Server(service, limits)))
+    blocked = registry.batcher.call(lambda: release.wait(0.5))
+    transport = httpx.ASGITransport(create_app(Server(registry, limits)))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         answers = await asyncio.gather(*(client.post("/v1/recommend", json=TASTE) for _ in range(number)))
     release.set()
@@ -760,14 +761,14 @@ async def answers_while_blocked(service: Service, limits: Limits, number: int) -
     return answers
 
 
-def test_a_request_is_given_up_in_time(service):
-    (answer,) = asyncio.run(answers_while_blocked(service, Limits(timeout=0.05), 1))
+def test_a_request_is_given_up_in_time(registry):
+    (answer,) = asyncio.run(answers_while_blocked(registry, Limits(timeout=0.05), 1))
     assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
-    assert answer.json() == {"error": "there was no answer within 0.05 seconds; ask for less or try again"}
+    assert answer.json() == {"error": "there was no answer within 0.05 seconds; ask for less, or try again"}
 
 
-def test_more_requests_than_are_allowed_at_a_time_are_told_to_try_again(service):
-    answers = asyncio.run(answers_while_blocked(service, Limits(max_running=3), 5))
+def test_more_requests_than_are_allowed_at_a_time_are_told_to_try_again(registry):
+    answers = asyncio.run(answers_while_blocked(registry, Limits(max_running=3), 5))
     assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 503, 503]
     assert all(answer.json() == {"error": "the server is busy; try again in a second"} for answer in answers[3:])
 
@@ -780,8 +781,8 @@ def figures(text: str) -> dict[str, float]:
 
 
 def test_the_figures_are_those_counted_by_hand(folders, mil):
-    service = Service({"mil": folders["mil"], "ease": folders["ease"]}, together=1)
-    server = Server(service)
+    registry = Registry({"mil": folders["mil"], "ease": folders["ease"]}, together=1)
+    server = Server(registry)
     client = Client(create_app(server))
     lists = [client.post("/v1/recommend", json={"user": user, "n": 10}).json() for user in ("u001", "u002", "u003")]
     client.post("/v1/recommend", json={"user": "nobody"})
@@ -802,7 +803,7 @@ def test_the_figures_are_those_counted_by_hand(folders, mil):
     assert found[f'{item}"200"}}'] == 1 and found[f'{item}"404"}}'] == 1
     assert found["milrec_requests_running"] == 1  # the one that asks
     assert not any("i001" in name or "u001" in name for name in found)
-    service.stop()
+    registry.stop()
 
 
 def test_live_figures_forget_old_lists(mil):
@@ -834,7 +835,7 @@ def test_a_key_file_that_holds_no_hashes_is_refused_without_repeating_it(tmp_pat
     (tmp_path / "keys").write_text(text)
     with pytest.raises(SettingsError) as error:
         read_keys(tmp_path / "keys", "")
-    assert "secret" not in str(error.value) and "--new-key" in str(error.value)
+    assert "secret" not in str(error.value) and "`new_key(NAME)`" in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", " ", "# nothing", ","])
@@ -859,7 +860,7 @@ def test_models_are_named_by_their_folder_or_as_told(tmp_path):
     with pytest.raises(SettingsError, match="two models are called 'm'"):
         named_folders(["x/m", "y/m"])
     for wrong in ("=x", "a/b=x"):
-        with pytest.raises(SettingsError, match="is not a name for a model"):
+        with pytest.raises(SettingsError, match="cannot be the name of a model"):
             named_folders([wrong])
 
 
@@ -912,69 +913,69 @@ def test_a_folder_that_is_taken_away_while_it_is_read_is_refused(folders, monkey
     def fails(place):
         raise error
 
-    service = Service({"mil": folders["mil"]}, together=4)
+    registry = Registry({"mil": folders["mil"]}, together=4)
     monkeypatch.setattr(milrec.Recommender, "load", fails)
-    answer = Client(create_app(Server(service))).post("/v1/models/mil/reload")
+    answer = Client(create_app(Server(registry))).post("/v1/models/mil/reload")
     assert answer.status_code == 409 and "was it being replaced?" in refused(answer)
-    service.stop()
+    registry.stop()
 
 
 def test_a_model_that_makes_no_list_is_refused(folders, monkeypatch):
-    service = Service({"mil": folders["mil"]}, together=4)
+    registry = Registry({"mil": folders["mil"]}, together=4)
     monkeypatch.setattr(milrec.Recommender, "answer", lambda self, asked: 1 / 0)
     with pytest.raises(FolderError, match="makes no list"):
-        service.reload("mil")
-    service.stop()
+        registry.reload("mil")
+    registry.stop()
 
 
 def test_a_reload_outlasts_the_time_limit_and_whoever_asked_for_it(folders, monkeypatch, caplog):
     caplog.set_level("INFO", "milrec.server.app")
-    service = Service({"mil": folders["mil"]}, together=4)
-    server, whole = Server(service, Limits(timeout=0.01)), service.reload
+    registry = Registry({"mil": folders["mil"]}, together=4)
+    server, whole = Server(registry, Limits(timeout=0.01)), registry.reload
 
     def slow(name, wait):
         time.sleep(0.1)
         return whole(name, wait)
 
-    monkeypatch.setattr(service, "reload", slow)
+    monkeypatch.setattr(registry, "reload", slow)
     app = create_app(server)
     assert Client(app).post("/v1/models/mil/reload").status_code == 200
 
     async def given_up() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(server.reload("mil"), 0.01)
-        while server.measured.registry.get_sample_value(*done) < 2:
+        while server.metrics.registry.get_sample_value(*done) < 2:
             await asyncio.sleep(0.01)
 
     done = ("milrec_reloads_total", {"model": "mil", "outcome": "done"})
     asyncio.run(asyncio.wait_for(given_up(), 10))
     assert [record.message for record in caplog.records].count("reloaded") == 2
-    service.stop()
+    registry.stop()
 
 
 def test_a_reload_that_waits_reads_the_folder_after_the_one_before(folders):
-    service = Service({"mil": folders["mil"]}, together=4)
-    with service._loading, ThreadPoolExecutor(1) as pool:
+    registry = Registry({"mil": folders["mil"]}, together=4)
+    with registry._loading, ThreadPoolExecutor(1) as pool:
         with pytest.raises(FolderError, match="another reload is under way"):
-            service.reload("mil")
-        waiting = pool.submit(service.reload, "mil", wait=True)
+            registry.reload("mil")
+        waiting = pool.submit(registry.reload, "mil", wait=True)
         time.sleep(0.05)
         assert not waiting.done()
-        service._loading.release()
-        assert waiting.result() is service.model("mil")
-        service._loading.acquire()
-    service.stop()
+        registry._loading.release()
+        assert waiting.result() is registry.model("mil")
+        registry._loading.acquire()
+    registry.stop()
 
 
 def test_what_users_have_elsewhere_is_not_listed(folders, small_catalogue, tmp_path, mil):
     small_catalogue.save(tmp_path / "data")
-    service = Service({"mil": folders["mil"]}, 4, tmp_path / "data")
-    answer = service.scorer.answer(service.model(None), Query(user="u001", n=1000)).result()
+    registry = Registry({"mil": folders["mil"]}, 4, tmp_path / "data")
+    answer = registry.batcher.answer(registry.model(None), Query(user="u001", n=1000)).result()
     row = small_catalogue.users["id"].to_pylist().index("u001")
     ids = small_catalogue.items["id"].to_pylist()
     have = {ids[number] for number in (small_catalogue.adopted + small_catalogue.rejected)[[row], :].nonzero()[1]}
     assert {one.item for one in answer.items} == set(mil.item_ids) - have
-    service.stop()
+    registry.stop()
 
 
 # A real process
@@ -1081,7 +1082,7 @@ def test_a_key_opens_the_door_and_shows_up_nowhere(live, key_and_file):
             assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
             assert "needs a key" in refused(answer)
             wrong = client.get(path, headers={"authorization": "Bearer milrec_wrong"})
-            assert wrong.status_code == 401 and "is not known" in refused(wrong)
+            assert wrong.status_code == 401 and "does not know this key" in refused(wrong)
         for headers in ({"authorization": f"Bearer {key}"}, {"authorization": f"bearer {key}"}, {"x-api-key": key}):
             assert client.get("/v1/models", headers=headers).status_code == 200
         for headers in ({"authorization": f"Basic {key}"}, {"authorization": key}, {"x-api-key": key + "x"}):
@@ -1179,7 +1180,7 @@ def test_a_reload_under_load_drops_no_request_and_mixes_no_models(asking, live, 
         with httpx.Client(base_url=live.url, headers={"x-api-key": key_and_file[0]}) as client:
             while not stop.is_set():
                 answer = client.post("/v1/recommend", json=query)
-                found.append((answer.status_code, without_place(answer.json()["items"])))
+                found.append((answer.status_code, answer.json()["items"]))
 
     with ThreadPoolExecutor(4) as pool:
         tasks = [pool.submit(hammer) for _ in range(4)]
@@ -1194,7 +1195,7 @@ def test_a_reload_under_load_drops_no_request_and_mixes_no_models(asking, live, 
             task.result()
     assert {status for status, _ in found} == {200}
     assert all(items in expected for _, items in found)
-    assert without_place(asking.post("/v1/recommend", json=query).json()["items"]) == expected[1]
+    assert asking.post("/v1/recommend", json=query).json()["items"] == expected[1]
 
 
 def test_a_hang_up_signal_reloads_all_models(asking, live, place, folders):
@@ -1211,7 +1212,9 @@ def test_a_hang_up_signal_reloads_all_models(asking, live, place, folders):
 def test_a_server_that_anybody_may_ask_says_so(folders):
     with running(folders["mil"], "--host", "0.0.0.0", wait=False) as server:
         line = server.process.stdout.readline()
-        assert "at http://0.0.0.0:" in line and "note: whoever reaches 0.0.0.0 may ask" in server.log[0]
+        assert (
+            "at http://0.0.0.0:" in line and "note: anyone who can reach 0.0.0.0 may use this server" in server.log[0]
+        )
 
 
 def test_a_stop_waits_for_the_request_under_way(folders):
@@ -1278,8 +1281,11 @@ def test_mistakes_at_the_start_are_one_sentence(folders, tmp_path):
             ([tmp_path / "none"], "there is no model folder"),
             ([tmp_path / "bad"], "is not the one that was saved"),
             ([folders["mil"], "--keys", tmp_path / "none"], "there is no key file"),
-            ([folders["mil"], "--port", port], f"port {port} cannot be listened on"),
-            ([folders["mil"], "--host", ".."], "'..' port 8000 cannot be listened on"),
+            ([folders["mil"], "--port", port], f"port {port} is in use; choose another --port"),
+            (
+                [folders["mil"], "--host", ".."],
+                "cannot listen on '..' (not a host name); choose another --host",
+            ),
             ([folders["mil"], folders["mil"]], "two models are called 'mil'"),
         ):
             done = milrec_serve(*arguments)

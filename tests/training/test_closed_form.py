@@ -15,9 +15,10 @@ from scipy.sparse import csr_matrix
 
 import milrec
 from milrec.errors import FitError, FolderError, SettingsError
-from milrec.kernels import threads
+from milrec.kernels import inverse, threads
 from milrec.kernels.sparse import Rows
-from milrec.lists.fold_in import weighted_fold_in
+from milrec.models.contract import ROWS
+from milrec.models.inputs import Users
 from milrec.models.settings import EaseSettings, PopularitySettings, SlimSettings, WmfSettings
 from milrec.storage import MANIFEST
 from milrec.training import closed_form
@@ -90,8 +91,8 @@ def test_ease_is_the_closed_form(monkeypatch, users, precision, regularization):
 
 @pytest.mark.parametrize(("block", "band"), [(1, 1), (1, 40), (7, 3), (7, 10), (25, 8), (24, 24)])
 def test_ease_is_the_closed_form_by_blocks_of_any_size(monkeypatch, block, band):
-    monkeypatch.setattr(closed_form, "_BLOCK", block)
-    monkeypatch.setattr(closed_form, "_BAND", band)
+    monkeypatch.setattr(inverse, "_BLOCK", block)
+    monkeypatch.setattr(inverse, "_BAND", band)
     dense, steps = random_pairs(), []
     fitted = milrec.fit(split_of(dense), "ease", regularization=20, report=steps.append)
     assert item_weight(fitted) == pytest.approx(solved(dense, 20), rel=1e-5, abs=1e-6)
@@ -232,7 +233,7 @@ def test_wmf_has_the_factors_of_implicit_and_folds_in_as_it_does(confidence, reg
     strangers = random_pairs(8, dense.shape[1], 0.2, seed=9)
     strangers[2] = 0
     pairs = csr_matrix(strangers.astype(np.float32))
-    found = weighted_fold_in(model, Rows.of(pairs, np.arange(8))).numpy()
+    found = model.folded(Rows.of(pairs, np.arange(8))).numpy()
     assert not found[2].any()
     someone = np.flatnonzero(strangers.any(axis=1))
     expected = twin.recalculate_user(someone, csr_matrix(pairs[someone]))
@@ -245,7 +246,7 @@ def test_a_folded_in_user_of_wmf_by_the_formula():
     items = model.decoder_weight.double().numpy()
     weight = np.diag(np.where(dense[7] > 0, 3.0, 1.0))
     expected = np.linalg.solve(items.T @ weight @ items + 0.2 * np.eye(4), items.T @ weight @ dense[7])
-    found = weighted_fold_in(model, Rows.of(csr_matrix(dense.astype(np.float32)), np.array([7])))
+    found = model.folded(Rows.of(csr_matrix(dense.astype(np.float32)), np.array([7])))
     assert found[0].numpy() == pytest.approx(expected, rel=1e-6)
 
 
@@ -263,7 +264,7 @@ def test_without_implicit_wmf_says_what_to_install(monkeypatch):
 
 
 def test_factors_that_are_no_numbers_are_an_error():
-    with pytest.raises(FitError, match="no finite numbers"):
+    with pytest.raises(FitError, match="the factors are not finite"):
         milrec.fit(split_of(random_pairs()), "wmf", n_factors=4, confidence=1e38)
 
 
@@ -272,13 +273,32 @@ def test_factors_that_are_no_numbers_are_an_error():
 
 @pytest.mark.parametrize("model", WITHOUT_LOSS)
 def test_a_fit_gives_the_same_bytes_at_any_number_of_workers(monkeypatch, model):
-    """Pool are milrec's and implicit's threads; those of BLAS, which EASE uses as well, are as they are."""
+    """The workers are milrec's and implicit's threads; those of BLAS, which EASE uses as well, are as they are."""
     split = split_of(random_pairs(300, 140, 0.1))
     found = []
     for number in (1, 2, 2, 3):
         monkeypatch.setattr(threads, "available", lambda number=number: number)
         monkeypatch.setattr(closed_form, "available", lambda number=number: number)
         found.append(weights(milrec.fit(split, model)))
+    assert all(one == found[0] for one in found)
+
+
+@pytest.mark.parametrize("n_users", [300, 60])
+@pytest.mark.parametrize("precision", ["double", "single"])
+def test_ease_gives_the_same_bytes_at_any_number_of_threads(monkeypatch, n_users, precision):
+    """Over many blocks and bands, of items and (with 60 users) of users; torch's own threads do not matter either."""
+    monkeypatch.setattr(inverse, "_BLOCK", 16)
+    monkeypatch.setattr(inverse, "_BAND", 24)
+    if precision == "single":
+        monkeypatch.setattr(closed_form, "_DOUBLE_PRECISION", 0)
+    split, before, found = split_of(random_pairs(n_users, 140, 0.1)), torch.get_num_threads(), []
+    try:
+        for number in (1, 2, 3, 3):
+            monkeypatch.setattr(threads, "available", lambda number=number: number)
+            torch.set_num_threads(number)
+            found.append(weights(milrec.fit(split, "ease", regularization=5)))
+    finally:
+        torch.set_num_threads(before)
     assert all(one == found[0] for one in found)
 
 
@@ -308,9 +328,10 @@ def test_a_user_is_scored_by_the_sum_of_the_rows_of_what_he_adopted(model):
     recommender = milrec.fit(split_of(dense, counts=3), model)
     table = recommender.recommend([5], n=100)
     expected = dense[5] @ item_weight(recommender)
-    with torch.no_grad():
-        fitted = recommender.fitted.model
-        assert fitted.decode(fitted.encode(torch.from_numpy(dense[[5]]).float()))[0].numpy() == pytest.approx(expected)
+    logits = torch.full((ROWS, dense.shape[1]), np.nan)
+    user = Users(Rows.of(recommender.fitted.train.adopted, np.array([5])), Rows.none(1), None)
+    recommender.fitted.model.write_logits(user, logits)
+    assert logits[0].numpy() == pytest.approx(expected)
     listed = table["item"].to_numpy()
     assert sorted(listed) == np.flatnonzero(dense[5] == 0).tolist()
     assert table["score"].to_numpy() == pytest.approx(expected[listed], abs=1e-6)
@@ -399,7 +420,7 @@ def test_a_model_without_a_loss_takes_none_and_no_training(model):
     settings = settings_for(model)
     assert (settings.loss, settings.target_set, settings.training) == (None, None, None)
     assert fit_settings(settings.model_dump()) == settings
-    with pytest.raises(SettingsError, match=f"model '{model}' has no loss; leave --loss out"):
+    with pytest.raises(SettingsError, match=f"model '{model}' has no loss; leave `loss` out"):
         settings_for(model, "mil")
     with pytest.raises(SettingsError, match=f"unknown setting 'epochs' for {model}; known settings: "):
         settings_for(model, values={"epochs": 3})
@@ -453,7 +474,7 @@ def test_where_the_memory_is_not_known_nothing_is_refused(a_gibibyte, text):
 
 def test_a_fit_that_memory_cannot_hold_is_refused_before_anything_is_made(monkeypatch, a_gibibyte):
     a_gibibyte.write_text("MemAvailable: 1 kB\n")
-    monkeypatch.setattr("milrec.recommender.build_model", lambda *parts: pytest.fail("a model was built"))
+    monkeypatch.setattr("milrec.training.settings.build_model", lambda *parts: pytest.fail("a model was built"))
     with pytest.raises(FitError, match=r"model 'ease' needs 0\.0 GiB of memory for 25 items"):
         milrec.fit(split_of(random_pairs()), "ease")
 

@@ -23,10 +23,10 @@ def started(data, model="dae", threads=1, **values):
 
 def logits_of_adopted(model, data):
     if isinstance(model, MatrixFactorization):
-        latent = model.encode(torch.arange(data.n_users))
+        latent = model.latent(model.encoder_weight)
     else:
         inputs = unit_rows(Rows.of(data.adopted, np.arange(data.n_users)), "binary").dense(data.n_items)
-        latent = model.encode(torch.from_numpy(inputs))
+        latent = model.latent(torch.from_numpy(inputs) @ model.encoder_weight)
     return model.decode(latent).detach().numpy()[data.adopted.toarray() > 0]
 
 

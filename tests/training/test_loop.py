@@ -26,10 +26,10 @@ from milrec.evaluation import validation_measure
 from milrec.kernels.sparse import Rows
 from milrec.models.inputs import unit_rows
 from milrec.models.known import build_model
-from milrec.training import checkpoints, loop
-from milrec.training.batches import batches
+from milrec.training import batches, checkpoints, loop
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
+from milrec.training.progress import Watch
 from milrec.training.settings import TrainingSettings
 
 QUICK = {"n_factors": 6, "batch_size": 20, "learning_rate": 1e-2, "schedule": "constant", "averaging": 0}
@@ -45,7 +45,7 @@ def quick(model="dae", loss="mil", **values):
 
 def fitted(data, settings, seed=0, **options):
     model = build_model(settings.model, data.n_users, data.n_items)
-    return model, fit(model, data, settings, seed, **options)
+    return model, fit(model, data, settings, seed, Watch(**options))
 
 
 def weight_bytes(model) -> bytes:
@@ -163,7 +163,7 @@ def test_the_first_loss_is_that_of_the_starting_weights_by_hand(checkerboard, en
     model.initialise(3)
     inputs = unit_rows(Rows.of(checkerboard.adopted, np.arange(60)), "binary").dense(20)
     with torch.no_grad():
-        q = torch.sigmoid(model.decode(model.encode(torch.from_numpy(inputs)))).double().numpy()
+        q = torch.sigmoid(model.decode(model.latent(torch.from_numpy(inputs) @ model.encoder_weight))).double().numpy()
     adopted = checkerboard.adopted.toarray() > 0
     by_hand = np.where(adopted, 1 - q, chance * 1e9 * (q - 0.5) ** 20).sum(axis=1).mean()
     assert history.losses == [pytest.approx(by_hand, rel=1e-5)]
@@ -179,7 +179,7 @@ def test_the_first_step_is_adams_on_the_loss_with_weight_decay(checkerboard, for
     start = build_model(settings.model, 60, 20)
     start.initialise(3)
     adopted = torch.from_numpy((checkerboard.adopted.toarray() > 0).astype(np.float32))
-    q = start.decode(start.encode(torch.arange(60)))
+    q = start.decode(start.latent(start.encoder_weight))
     loss = torch.where(adopted > 0, (1 - q) ** 2, q**2).sum(dim=1).mean()  # all missing items are drawn
     shares = (1, 1) if form == "plain" else (1 / 6 / 60, 1 / 6 / 20)  # one by factors and rows
     sizes = (start.encoder_weight.square().sum(), start.decoder_weight.square().sum())
@@ -201,20 +201,26 @@ def test_epochs_are_passes_over_the_users_and_iterations_are_steps(checkerboard)
 @pytest.mark.parametrize("batch_size", [1, 7, 20, 59, 60, 100])
 def test_every_epoch_sees_every_user_once(checkerboard, batch_size):
     settings = quick("mf", batch_size=batch_size, epochs=2).for_data(60, 20)
-    steps = loop._Steps(60, settings.training)
-    every_step = batches.batches(checkerboard, settings, 0, range(steps.total))
-    seen = [batch.inputs.items.tolist() for _, batch in every_step]
+    steps, model = loop._Steps(60, settings), build_model(settings.model, 60, 20)
+    every_step = list(batches.batches(checkerboard, model, settings, 0, range(steps.total)))
+    assert [batch.iteration for batch in every_step] == list(range(steps.total))
+    seen = [batch.inputs.items.tolist() for batch in every_step]
     assert len(seen) == steps.total == 2 * math.ceil(60 / batch_size)
     first, second = (list(chain(*half)) for half in (seen[: steps.per_epoch], seen[steps.per_epoch :]))
     assert sorted(first) == sorted(second) == list(range(60))
     assert first != second
 
 
+def with_length(**values):
+    """A fit with the training settings that are those of no model, but for these."""
+    return settings_for("dae", "mil").model_copy(update={"training": TrainingSettings(**values)})
+
+
 @pytest.mark.parametrize(
     ("n_users", "total", "between"), [(60, 5_000, 50), (10_000, 20_000, 100), (100, 5_000, 50), (101, 5_000, 50)]
 )
 def test_a_fit_without_a_set_length_is_long_and_validates_once_an_epoch_or_every_50_steps(n_users, total, between):
-    steps = loop._Steps(n_users, TrainingSettings())
+    steps = loop._Steps(n_users, with_length())
     assert (steps.total, steps.between) == (total, between)
     assert [steps.validates(step) for step in (1, between, between + 1, total)] == [False, True, False, True]
 
@@ -234,12 +240,12 @@ def test_a_fit_without_a_set_length_is_long_and_validates_once_an_epoch_or_every
 )
 def test_learning_rates_by_value(schedule, rates):
     values = {"iterations": 1000, "learning_rate": 0.1, "schedule": schedule, "warmup": 500}
-    steps = loop._Steps(100, TrainingSettings(**values))
+    steps = loop._Steps(100, with_length(**values))
     assert [steps.learning_rate(step) for step in (0, 300, 350, 500, 900)] == pytest.approx(rates)
 
 
 def test_one_cycle_rises_steadily_to_its_peak_and_falls_steadily_to_nothing():
-    steps = loop._Steps(100, TrainingSettings(iterations=1000, learning_rate=0.1, schedule="one_cycle"))
+    steps = loop._Steps(100, with_length(iterations=1000, learning_rate=0.1, schedule="one_cycle"))
     rates = np.array([steps.learning_rate(step) for step in range(1000)])
     assert (np.diff(rates[:301]) > 0).all() and (np.diff(rates[300:]) < 0).all()
     assert rates.max() == pytest.approx(0.1) and rates[-1] < 1e-6
@@ -255,15 +261,15 @@ def test_a_fit_that_ends_early_makes_the_first_steps_of_the_whole_one(checkerboa
 
     settings = quick(iterations=10, schedule=schedule)
     model = build_model(settings.model, 60, 20)
-    loop.fit(model, checkerboard, settings, 0, report=keep)
+    loop.fit(model, checkerboard, settings, 0, Watch(report=keep))
     short = build_model(settings.model, 60, 20)
-    history = loop.fit(short, checkerboard, settings.with_values({"until": 4}), 0)
+    history = loop.fit(short, checkerboard, settings.with_values({"until": 4}), 0, Watch())
     assert history.iterations == [4]
     assert all(torch.equal(value, kept[name]) for name, value in short.named_parameters())
 
 
 def test_a_fit_does_not_go_on_beyond_its_length():
-    steps = loop._Steps(100, TrainingSettings(iterations=10, until=20))
+    steps = loop._Steps(100, with_length(iterations=10, until=20))
     assert (steps.last, steps.total) == (10, 10)
 
 
@@ -382,9 +388,10 @@ from pathlib import Path
 import torch
 
 from milrec.data.interactions import Interactions
-from milrec.models.autoencoders import build_model
-from milrec.training.presets import fit_settings
+from milrec.models.known import build_model
 from milrec.training.loop import fit
+from milrec.training.progress import Watch
+from milrec.training.settings import fit_settings
 
 def report(progress):
     print(progress.iteration, flush=True)
@@ -394,7 +401,7 @@ torch.set_num_threads(threads)
 data = Interactions.load(folder / "data")
 settings = fit_settings(json.loads((folder / "settings.json").read_text()))
 model = build_model(settings.model, data.n_users, data.n_items)
-fit(model, data, settings, 7, checkpoint=folder / "checkpoint", report=report)
+fit(model, data, settings, 7, Watch(checkpoint=folder / "checkpoint", report=report))
 """
 
 
@@ -542,18 +549,14 @@ def test_a_checkpoint_whose_state_is_not_understood_is_refused(checkerboard, bro
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda tensors: {name: value for name, value in tensors.items() if name != "mean.decoder_bias"},
-        lambda tensors: {name: value for name, value in tensors.items() if name != "square.decoder_bias"},
-        lambda tensors: {name: value for name, value in tensors.items() if name != "last.decoder_bias"},
-        lambda tensors: {**tensors, "weight.decoder_bias": torch.zeros(3)},
-    ],
-    ids=["without a mean", "without a square", "without a last step", "of another shape"],
+    ("kind", "instead"),
+    [("weight", {}), ("mean", {}), ("square", {}), ("last", {}), ("weight", {"weight.decoder_bias": torch.zeros(3)})],
+    ids=["without a weight", "without a mean", "without a square", "without a last step", "of another shape"],
 )
-def test_a_checkpoint_that_does_not_fit_the_model_is_refused(checkerboard, broken_off, change):
-    rewritten(broken_off, change_tensors=change)
-    with pytest.raises(FitError, match=r"does not fit the model: 'decoder_bias' is missing or of another shape"):
+def test_a_checkpoint_that_does_not_fit_the_model_is_refused(checkerboard, broken_off, kind, instead):
+    name = f"{kind}.decoder_bias"
+    rewritten(broken_off, change_tensors=lambda own: {key: own[key] for key in own if key != name} | instead)
+    with pytest.raises(FitError, match=f"does not fit the model: '{name}' is missing or of another shape"):
         fitted(checkerboard, quick(), seed=7, checkpoint=broken_off)
 
 
@@ -619,7 +622,14 @@ def test_a_gpu_that_is_not_there_is_refused_and_auto_does_without(checkerboard):
     assert weight_bytes(auto) == weight_bytes(fitted(checkerboard, quick())[0])
 
 
-def test_a_model_that_is_not_fitted_by_gradient_descent_is_refused(checkerboard):
-    settings = settings_for("popularity")
-    with pytest.raises(SettingsError, match="model 'popularity' is not fitted by gradient descent"):
-        fitted(checkerboard, settings)
+@pytest.mark.parametrize("model", ["dae", "popularity"])
+def test_settings_know_how_their_model_is_fitted(checkerboard, model):
+    """Only those of a fit by gradient descent lead here: others have no training that this loop could read."""
+    settings = quick() if model == "dae" else settings_for(model)
+    own = settings.new_model(checkerboard.n_users, checkerboard.n_items, 0)
+    history = settings.fit(own, checkerboard, 0, Watch())
+    assert (history is None) == (settings.training is None) == (model == "popularity")
+    if model == "dae":
+        assert weight_bytes(own) == weight_bytes(fitted(checkerboard, settings)[0])
+    else:
+        assert own.decoder_bias.tolist() == checkerboard.popularity().tolist()

@@ -11,7 +11,7 @@ from milrec.models.settings import (
     VariationalSettings,
 )
 from milrec.training.presets import PAPER_MODELS, settings_for
-from milrec.training.settings import SECTIONS, TargetSettings, TrainingSettings, fit_settings
+from milrec.training.settings import TargetSettings, TrainingSettings, fit_settings
 
 PAPER_TABLE = {  # name: model, encoder, decoder, loss, range of λ, factor
     "mf-square": ("mf", "linear", "linear", "square", (5, 10), 100),
@@ -180,7 +180,7 @@ def test_an_unknown_setting_is_an_error_that_lists_those_of_this_model_and_loss(
     ],
 )
 def test_an_unknown_setting_of_a_recipe_is_answered_with_those_of_its_section(section, values, known):
-    sections = {name: getattr(settings_for(), name) for name in SECTIONS}
+    sections = settings_for().model_dump()
     with pytest.raises(SettingsError) as error:
         fit_settings({**sections, section: values})
     listed = str(error.value).partition("known settings: ")[2].split(", ")
@@ -188,10 +188,21 @@ def test_an_unknown_setting_of_a_recipe_is_answered_with_those_of_its_section(se
 
 
 def test_an_unknown_loss_of_a_recipe_is_answered_with_the_known():
-    sections = {name: getattr(settings_for(), name) for name in SECTIONS}
+    sections = settings_for().model_dump()
     with pytest.raises(SettingsError) as error:
         fit_settings({**sections, "loss": {"loss": "mill"}})
     assert all(name in str(error.value) for name in LOSSES)
+
+
+def test_a_loss_of_a_recipe_that_is_no_name_is_an_error_with_a_sentence():
+    with pytest.raises(SettingsError, match="setting 'loss' is "):
+        fit_settings({**settings_for().model_dump(), "loss": {"loss": ["mil"]}})
+
+
+@pytest.mark.parametrize("sections", [{}, {"model": None}, {"model": 5}, {"model": {}}])
+def test_a_recipe_without_a_model_is_an_error_with_a_sentence(sections):
+    with pytest.raises(SettingsError, match="setting 'model' is missing"):
+        fit_settings(sections)
 
 
 @pytest.mark.parametrize("loss", LOSSES.values())
@@ -233,14 +244,13 @@ def test_iterations_can_be_unset_to_stop_on_validation_alone():
 def test_the_multinomial_loss_is_refused_with_a_target_set():
     with pytest.raises(SettingsError, match="unknown setting 'target_set' for dae with multinomial; known settings: "):
         settings_for("dae", "multinomial", {"target_set": "all"})
-    multinomial = settings_for("dae", "multinomial")
-    sections = {name: getattr(multinomial, name) for name in SECTIONS}
+    sections = settings_for("dae", "multinomial").model_dump()
     with pytest.raises(SettingsError, match="the multinomial loss takes all items"):
         fit_settings({**sections, "target_set": {"target_set": "all"}})
 
 
 def test_every_other_loss_is_refused_without_a_target_set():
-    sections = {name: getattr(settings_for("dae", "mil"), name) for name in SECTIONS}
+    sections = settings_for("dae", "mil").model_dump()
     with pytest.raises(SettingsError, match="every other loss needs a target set"):
         fit_settings({**sections, "target_set": None})
 

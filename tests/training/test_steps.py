@@ -16,6 +16,7 @@ from milrec.training.adam import Adam
 from milrec.training.batches import batches
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
+from milrec.training.progress import Watch
 from milrec.training.steps import fast_step, readable_step
 
 RATE, N_STEPS = 1e-2, 5
@@ -151,7 +152,7 @@ def test_a_sampled_step_leaves_the_bytes_of_other_rows_alone(small_catalogue, mo
     assert settings.samples
     before, _, _ = stepped(engine, small_catalogue, settings, n_steps=0)
     after, optimiser, _ = stepped(engine, small_catalogue, settings, n_steps=1)
-    (batch,) = batches(small_catalogue, model, settings, 3, range(1))
+    (batch,) = batches(small_catalogue, after, settings, 3, range(1))
     targets = batch.targets
     decoder = np.unique(np.concatenate([targets.items, targets.adopted.items, targets.rejected.items]))
     touched = {"encoder_weight": np.unique(batch.inputs.items), "decoder_weight": decoder, "decoder_bias": decoder}
@@ -176,7 +177,7 @@ def test_a_step_that_is_not_sampled_touches_every_row(small_catalogue, model, ta
 
 def fitted(data, settings, seed=7, **options):
     model = build_model(settings.model, data.n_users, data.n_items)
-    return model, fit(model, data, settings, seed, **options)
+    return model, fit(model, data, settings, seed, Watch(**options))
 
 
 def weight_bytes(model) -> bytes:

@@ -13,9 +13,14 @@ from typing import Annotated
 
 import typer
 
+from milrec.cli.errors import in_options
 from milrec.cli.lists import Dial, items, recommend, similar
 from milrec.cli.serve import serve, serve_demo
+from milrec.data.downloads import NAMES
+from milrec.data.formats import Format
 from milrec.errors import FolderError, MilrecError, SettingsError
+from milrec.losses import LOSSES
+from milrec.models.settings import MODELS
 
 app = typer.Typer(
     name="milrec",
@@ -26,15 +31,6 @@ app = typer.Typer(
     help="Recommend from implicit feedback without mistaking missing for disliked.\n\n"
     "A first walk: milrec demo. On your own table: prepare → split → fit → evaluate → recommend.",
 )
-
-
-class Format(StrEnum):
-    auto = "auto"
-    csv = "csv"
-    parquet = "parquet"
-    movielens = "movielens"
-    netflix = "netflix"
-    lastfm = "lastfm"
 
 
 class ProtocolName(StrEnum):
@@ -79,13 +75,14 @@ def demo(out: Annotated[Path, typer.Option(help="Folder for the run and its repo
 
 @app.command()
 def download(
-    name: Annotated[str, typer.Argument(help="ml-100k, ml-1m, ml-10m, ml-20m, ml-25m, ml-32m, lastfm-360k, netflix")],
+    name: Annotated[str, typer.Argument(help=", ".join(NAMES))],
     out: Annotated[Path, typer.Option(help="Folder for the archive.")] = Path(),
 ) -> None:
     """Fetch a public data set (terms first); a broken download goes on where it stopped."""
     from milrec.cli.output import say
     from milrec.cli.progress import bytes_bar
-    from milrec.data.downloads import fetch, known_download
+    from milrec.data.downloads import known_download
+    from milrec.data.fetch import fetch
 
     wanted = known_download(name)
     say(wanted.terms)
@@ -153,7 +150,7 @@ def prepare(
     columns = Columns(user, item, value, time, parse_conditions(where or []))
     read_as, rows, filters, prepared = prepare_source(source, format.value, columns, titles, own)
     if rows.note:
-        note(rows.note)
+        note(in_options(rows.note))
     if value in VALUE_NAMES[:4] and not filters.are_thresholds:
         note(f"column '{value}' is taken as a count, every row above 0 as adopted; for ratings say --adopt-min")
     chosen = {name: limit for name, limit in vars(filters).items() if limit is not None}
@@ -214,9 +211,9 @@ def fit(
     out: Annotated[Path, typer.Option(help="Model folder to write.")],
     model: Annotated[
         str | None,
-        typer.Option(help="dae, cdae, vae, mf, ease, slim, wmf, popularity, or a row of the paper: see milrec models."),
+        typer.Option(help=f"{', '.join(MODELS)}, or a row of the paper: see milrec models."),
     ] = None,
-    loss: Annotated[str | None, typer.Option(help="mil, multinomial, pairwise, pointwise or square.")] = None,
+    loss: Annotated[str | None, typer.Option(help=", ".join(sorted(LOSSES)))] = None,
     set: Annotated[
         list[str] | None,
         typer.Option(
@@ -311,14 +308,10 @@ def report(
     """Write the report page of a run: one file that opens offline."""
     from milrec.cli.output import say
     from milrec.report.page import write_report
-    from milrec.storage import read_json
+    from milrec.results import Results, results_file
 
-    if not run.exists():
-        raise FolderError(f"there is no run '{run}'")
-    results = run if run.is_file() else run / "results.json"
-    if not results.exists():
-        raise FolderError(f"'{run}' has no results.json; finish the run with milrec experiment")
-    say(f"Report: {write_report(read_json(results), out or results.with_name('report.html'))}")
+    page = out or results_file(run).with_name("report.html")
+    say(f"Report: {write_report(Results.read(run), page)}")
 
 
 @app.command()
@@ -346,11 +339,12 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
 def main() -> None:
     """Run a command; a mistake ends with one sentence and code 1 (2 for wrong usage), an interrupt with 130."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where an error of it is told like any other
     except MilrecError as error:
-        _fail(str(error), 1)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
+        _fail(in_options(str(error)), 1)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)

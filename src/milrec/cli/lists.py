@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from milrec.data.formats import ANY_LIST_ENDING
 from milrec.errors import SettingsError
 
 Dial = Annotated[
@@ -42,7 +43,7 @@ def recommend(
         typer.Option(help="As 'long >= 30%' or 'short <= 2 in 10'; may be repeated, earlier rules win."),
     ] = None,
     reasons: Annotated[int, typer.Option(help="So many adopted items that speak for each item.", min=0)] = 0,
-    out: Annotated[Path | None, typer.Option(help="Write to a .parquet, .csv, .tsv or .jsonl file instead.")] = None,
+    out: Annotated[Path | None, typer.Option(help=f"Write to a {ANY_LIST_ENDING} file instead.")] = None,
 ) -> None:
     """Make lists: for known users, for a new user from adopted items alone, or for everybody as one table.
 
@@ -65,7 +66,7 @@ def recommend(
     if rejected is not None and adopted is None:
         raise SettingsError("--rejected goes with --adopted; of known users the rejected items are known")
     if all and out is None:
-        raise SettingsError("--all needs --out FILE (.parquet, .csv, .tsv or .jsonl)")
+        raise SettingsError(f"--all needs --out FILE ({ANY_LIST_ENDING})")
     rules = [Rule.parse(text) for text in rule or []]
     allowed, excluded = _ids_in(allow), _ids_in(exclude)
     if allowed == []:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -12,17 +14,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from milrec.losses import LOSSES
+from milrec.models.settings import MODELS
+from milrec.results import TAIL_NAMES, Results
 from milrec.storage import Manifest
-from milrec.training.presets import PAPER_MODELS
-from milrec.training.settings import GradientFit
+from milrec.training.presets import PAPER_MODELS, own_settings
+from milrec.training.settings import FitSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from milrec.evaluation import Evaluation
 
-_TAILS = ("short", "medium", "long")
-_SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "coverage@20")
+_SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "coverage@20", "true_ndcg@20")
 
 
 def say(text: str) -> None:
@@ -52,7 +55,7 @@ def evaluation_table(title: str, found: Evaluation) -> None:
         low, high = found.intervals.get(name, (None, None))
         table.add_row(name, _number(value), "" if low is None or high is None else f"{_number(low)} – {_number(high)}")
     _console().print(table)
-    shares = ", ".join(f"{name} {found.top_shares[name]:.1f} %" for name in _TAILS)
+    shares = ", ".join(f"{name} {found.top_shares[name]:.1f} %" for name in TAIL_NAMES)
     say(
         f"Users with items to be found: {found.n_users:,} "
         f"(pairs dropped, item not in the catalogue: {found.dropped_targets:,})"
@@ -64,27 +67,29 @@ def evaluation_table(title: str, found: Evaluation) -> None:
         say("Predicted preferences: " + ", ".join(f"{name}: {value:.1f} %" for name, value in pairs))
 
 
-def measures_table(results: Mapping[str, Any]) -> None:
+def measures_table(results: Results) -> None:
     """The models of a run side by side, the best of each column bold."""
-    shown = [*_SHOWN, *(["true_ndcg@20"] if "true_ndcg@20" in results["models"][0]["evaluation"] else [])]
-    table = Table(title=escape(results["title"]), title_justify="left")
+    evaluations = [run.evaluation for run in results.models]
+    shown = [name for name in _SHOWN if any(one.mean(name) is not None for one in evaluations)]
+    best = {name: max(value for one in evaluations if (value := one.mean(name)) is not None) for name in shown}
+    several_seeds = len({run.seed for run in results.models}) > 1
+    table = Table(title=escape(results.title), title_justify="left")
     table.add_column("model", no_wrap=True)
     for name in [*shown, "short / medium / long %"]:
         table.add_column(name, justify="right")
-    best = {name: max(run["evaluation"][name] for run in results["models"]) for name in shown}
-    for run in results["models"]:
-        found = run["evaluation"]
-        cells = [
-            f"[bold green]{found[name]:.3f}[/]" if found[name] == best[name] else f"{found[name]:.3f}" for name in shown
-        ]
-        shares = " / ".join(f"{found['top_200_share'][tail]:.0f}" for tail in _TAILS)
-        label = (
-            run["name"]
-            if len({one["seed"] for one in results["models"]}) == 1
-            else f"{run['name']} (seed {run['seed']})"
-        )
-        table.add_row(escape(label), *cells, shares)
+    for run in results.models:
+        values = [(run.evaluation.mean(name), best[name]) for name in shown]
+        share = run.evaluation.top_200_share
+        shares = "–" if share is None else " / ".join(f"{share.of(tail):.0f}" for tail in TAIL_NAMES)
+        label = f"{run.name} (seed {run.seed})" if several_seeds else run.name
+        table.add_row(escape(label), *(_measure_cell(value, most) for value, most in values), shares)
     _console().print(table)
+
+
+def _measure_cell(value: float | None, best: float) -> str:
+    if value is None:
+        return "–"
+    return f"[bold green]{value:.3f}[/]" if value == best else f"{value:.3f}"
 
 
 def table_of_lists(lists: pa.Table) -> None:
@@ -111,17 +116,10 @@ def models_table() -> None:
     for name in ("name", "model", "encoder-decoder", "loss", "λ", "target factor", "steps"):
         table.add_column(name)
     for name, settings in PAPER_MODELS.items():
-        table.add_row(name, *_model_cells(settings))
+        table.add_row(name, settings.model.title, *_model_cells(settings))
     table.add_section()
-    by_loss = ("by loss", "any, --loss", "by loss", "50, expected", "until validation falls")
-    table.add_row("dae", "autoencoder", *by_loss)
-    table.add_row("cdae", "autoencoder, users", *by_loss)
-    table.add_row("vae", "variational", "tanh-linear", "multinomial", "2e-05", "all items", "until validation falls")
-    table.add_row("mf", "factorization", *by_loss)
-    table.add_row("ease", "item to item, ridge", "–", "–", "–", "–", "closed form")
-    table.add_row("slim", "item to item, sparse", "–", "–", "–", "–", "until weights settle")
-    table.add_row("wmf", "weighted factorization", "–", "–", "–", "–", "15 iterations of ALS")
-    table.add_row("popularity", "most adopted", "–", "–", "–", "–", "–")
+    for name, kind in MODELS.items():
+        table.add_row(name, kind.title, *_own_cells(own_settings(name)))
     _console().print(table)
     say("The first rows are the paper's settings, stopped early on validation; --set patience=0 runs them to the end.")
     say("Losses:")
@@ -146,17 +144,48 @@ def show_folder(manifest: Manifest) -> None:
     for name in sorted(manifest.hashes):
         say(f"  {name}  {(manifest.path / name).stat().st_size:,} bytes")
     if manifest.kind == "run":
-        done = sorted(file.stem for file in (manifest.path / "evaluations").glob("*.json"))
-        say(f"  finished: {', '.join(done) or 'nothing yet'}")
+        _show_jobs(manifest.path)
 
 
-def _model_cells(settings: GradientFit) -> Sequence[str]:
+def _show_jobs(run: Path) -> None:
+    """What a run has finished, what failed, and what it is doing."""
+    from milrec.experiments.protocol import Broken, Done, Failed, is_running, jobs_of
+
+    jobs = jobs_of(run)
+    fits = [(job.title, outcome) for job, outcome in jobs if job.judged]
+    trials = Counter(outcome.state for job, outcome in jobs if not job.judged and outcome is not None)
+    say(f"  finished: {'; '.join(title for title, one in fits if isinstance(one, Done)) or 'nothing yet'}")
+    if trials:
+        say("  trials of searches: " + ", ".join(f"{count} {state}" for state, count in trials.items()))
+    for job, outcome in jobs:
+        if isinstance(outcome, Failed | Broken):
+            say(f"  failed: {job.title}: {outcome.error}")
+    if begun := [job.title for job, outcome in jobs if outcome is None]:
+        say(f"  {'under way' if is_running(run) else 'interrupted'}: {'; '.join(begun)}")
+
+
+def _model_cells(settings: FitSettings) -> tuple[str, str, str, str, str]:
+    """Encoder and decoder, loss, λ, target factor and length of a fit."""
     model, loss, training, target_set = settings.model, settings.loss, settings.training, settings.target_set
-    kind = model.title
+    if loss is None or training is None:
+        return "–", "–", "–", "–", model.how
     pair = f"{getattr(model, 'encoder', '')}-{getattr(model, 'decoder', '')}"
-    factor = "all items" if target_set is None else f"{target_set.target_factor:g}, drawn per user"
-    length = f"{training.epochs} epochs" if training.iterations is None else f"{training.iterations:,}"
-    return kind, pair, loss.loss, f"{training.weight_decay:g}", factor, length
+    factor = "all items"
+    if target_set is not None:
+        drawn = {"auto": "expected", "per_user": "drawn per user"}.get(target_set.target_set, target_set.target_set)
+        factor = f"{target_set.target_factor:g}, {drawn}"
+    length = model.how if training.epochs is None else f"{training.epochs} epochs"
+    length = length if training.iterations is None else f"{training.iterations:,}"
+    return pair, loss.loss, f"{training.weight_decay:g}", factor, length
+
+
+def _own_cells(fits: Sequence[FitSettings]) -> list[str]:
+    """One row for a model under all its losses: what they share, or that it depends on the loss."""
+    columns = [list(dict.fromkeys(cells)) for cells in zip(*map(_model_cells, fits), strict=True)]
+    pairs, losses, decays, factors, lengths = columns
+    factors = [factor for factor in factors if factor != "all items"] or factors  # some losses have no target set
+    losses = losses if len(losses) == 1 else ["any, --loss"]
+    return [one[0] if len(one) == 1 else "by loss" for one in (pairs, losses, decays, factors, lengths)]
 
 
 def _plain(value: Any) -> str:

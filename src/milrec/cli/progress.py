@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,10 +19,11 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from milrec.experiments.protocol import Done, GivenUp, Job, Judging, Outcome
+from milrec.experiments.protocol import Progress as JobProgress
 from milrec.interrupts import Interruptible
 
 if TYPE_CHECKING:
-    from milrec.experiments.job import Job
     from milrec.training.progress import Progress as FitProgress
 
 
@@ -86,9 +87,9 @@ class FitDisplay:
         self.interruptible.__enter__()
         return self  # the bar appears with the first step: a fit that cannot begin shows its error alone
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.progress.stop()
-        self.interruptible.__exit__()
+        self.interruptible.__exit__(kind, *error)
 
     def report(self, now: FitProgress) -> None:
         self.interruptible.check()
@@ -127,36 +128,36 @@ class RunDisplay:
     def stage(self, text: str) -> None:
         self.bars.console.print(escape(text))
 
-    def progress(self, job: Job, values: dict[str, Any]) -> None:
+    def progress(self, job: Job, event: JobProgress) -> None:
         self.bars.start()
         if job.name not in self.rows:
             self.rows[job.name] = self.bars.add_task(escape(job.title), total=None, note="")
-        if "judged" in values:
-            done, shown = values["judged"], "judging, left ≤"
+        if isinstance(event, Judging):
+            done, shown = event.judged, "judging, left ≤"
         else:
-            epoch = "" if values["epoch"] is None else f"epoch {values['epoch']:.1f} "
-            best = "" if values["best"] is None else f"val {values['best']:.4f} "
-            done, shown = values["iteration"], f"{epoch}{best}left ≤"
-        self.bars.update(self.rows[job.name], completed=done, total=values["total"], note=shown)
+            epoch = "" if event.epoch is None else f"epoch {event.epoch:.1f} "
+            best = "" if event.best is None else f"val {event.best:.4f} "
+            done, shown = event.iteration, f"{epoch}{best}left ≤"
+        self.bars.update(self.rows[job.name], completed=done, total=event.total, note=shown)
 
-    def ended(self, job: Job, result: dict[str, Any]) -> None:
+    def ended(self, job: Job, outcome: Outcome) -> None:
         self.bars.start()
         if job.name in self.rows:
             self.bars.remove_task(self.rows.pop(job.name))
         self.n_ended += 1
         self.bars.update(self.all, completed=self.n_ended, note=f"{self.n_ended} of {self.n_jobs}, left ≈")
-        self.stage(f"{job.title}: {_told(result)}")
+        self.stage(f"{job.title}: {outcome_text(outcome)}")
 
 
-def _told(result: Mapping[str, Any]) -> str:
+def outcome_text(outcome: Outcome) -> str:
     """How a job ended, in a few words."""
-    if result["state"] == "given up":
-        return f"given up at {result['value']:.4f}, below the median of the others"
-    if result["state"] != "done":
-        return f"failed: {result['error']}"
-    judged, validation = result.get("evaluation"), result["value"]
-    text = "fitted" if validation is None else f"validation {validation:.4f}"
-    return text if judged is None else f"{text}, test NDCG@100 {judged['ndcg@100']:.4f}"
+    if isinstance(outcome, GivenUp):
+        return f"given up at {outcome.value:.4f}, below the median of the others"
+    if not isinstance(outcome, Done):
+        return f"failed: {outcome.error}"
+    text = "fitted" if outcome.value is None else f"validation {outcome.value:.4f}"
+    accuracy = None if outcome.evaluation is None else outcome.evaluation.mean("ndcg@100")
+    return text if accuracy is None else f"{text}, test NDCG@100 {accuracy:.4f}"
 
 
 def _stderr() -> Console:

@@ -1,20 +1,10 @@
-"""Fetch a public data set: terms shown first, a break is gone on from, size and checksum checked before it counts."""
+"""The public data sets that can be downloaded: where, under which terms, and how to know the right archive."""
 
 from __future__ import annotations
 
-import hashlib
-import http.client
-import ssl
-import urllib.error
-import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from milrec.errors import DownloadError, unknown
-
-_CHUNK = 1 << 18
-_TRIES = 5
 
 _MOVIELENS_TERMS = (
     "MovieLens data, by GroupLens, University of Minnesota: for research; no redistribution and no commercial use "
@@ -32,8 +22,8 @@ class Download:
     """Where a publisher offers an archive, and how to know it is the right one."""
 
     url: str
-    md5: str  # as the publisher gives it
-    n_bytes: int | None  # None where no trustworthy figure was found
+    md5: str  # from the publisher
+    n_bytes: int | None  # None if no trustworthy figure was found
     terms: str
 
     @property
@@ -60,92 +50,16 @@ DOWNLOADS = {
     ),
 }
 BY_FORM = {
-    "netflix": "the Netflix Prize data is no longer offered as a plain archive: get it from Kaggle "
+    "netflix": "the Netflix Prize data can no longer be downloaded as a plain archive: get it from Kaggle "
     "('netflix-inc/netflix-prize-data', with an account) and give the folder to `milrec prepare`",
 }
 
-Report = Callable[[int, int | None], None]
+NAMES = (*DOWNLOADS, *BY_FORM)
 
 
 def known_download(name: str) -> Download:
     if name in BY_FORM:
         raise DownloadError(BY_FORM[name])
     if name not in DOWNLOADS:
-        raise DownloadError(unknown("data set", name, [*DOWNLOADS, *BY_FORM]))
+        raise DownloadError(unknown("data set", name, NAMES))
     return DOWNLOADS[name]
-
-
-def fetch(download: Download, folder: Path, report: Report | None = None) -> Path:
-    """The archive in `folder`; what an earlier attempt left there is gone on from, not fetched again."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise DownloadError(f"'{folder}' is not a folder; choose another place for the archive") from None
-    target, part = folder / download.file_name, folder / f"{download.file_name}.part"
-    if target.exists():
-        _check(target, download)
-        return target
-    for attempt in range(1, _TRIES + 1):
-        before = part.stat().st_size if part.exists() else 0
-        try:
-            _fetch_rest(download, part, report)
-            break
-        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
-            _give_up_if_hopeless(error, download, attempt, progressed=part.exists() and part.stat().st_size > before)
-    try:
-        _check(part, download)
-    except DownloadError:
-        part.unlink()
-        raise
-    part.rename(target)
-    return target
-
-
-def _fetch_rest(download: Download, part: Path, report: Report | None) -> None:
-    """Ask for what is not there yet; a server that cannot give a part gives the whole, and that replaces it."""
-    have = part.stat().st_size if part.exists() else 0
-    if download.n_bytes is not None and have == download.n_bytes:
-        return
-    request = urllib.request.Request(download.url, headers={"User-Agent": "milrec"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
-    try:
-        response = urllib.request.urlopen(request, timeout=60)
-    except urllib.error.HTTPError as error:
-        if have and error.code == 416:  # nothing is left to send
-            return
-        raise
-    with response, part.open("ab" if response.status == 206 else "wb") as file:
-        have = file.tell()
-        length = response.headers.get("Content-Length")
-        total = have + int(length) if length else download.n_bytes
-        while chunk := response.read(_CHUNK):
-            file.write(chunk)
-            have += len(chunk)
-            if report is not None:
-                report(have, total)
-        if length and total is not None and have < total:
-            raise ConnectionError(f"the connection ended after {have:,} of {total:,} bytes")
-
-
-def _give_up_if_hopeless(error: Exception, download: Download, attempt: int, progressed: bool) -> None:
-    if isinstance(error, urllib.error.HTTPError):
-        raise DownloadError(f"'{download.url}' answered {error.code} {error.reason}") from None
-    if attempt == _TRIES or not progressed:
-        raise DownloadError(
-            f"'{download.url}' could not be fetched ({error}); what has come is kept, the same command goes on"
-        ) from None
-
-
-def _check(file: Path, download: Download) -> None:
-    size = file.stat().st_size
-    if download.n_bytes is not None and size != download.n_bytes:
-        raise DownloadError(
-            f"'{file}' has {size:,} bytes and should have {download.n_bytes:,}; remove it and try again"
-        )
-    with file.open("rb") as handle:
-        found = hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if found != download.md5:
-        raise DownloadError(
-            f"'{file}' has the checksum {found} and should have {download.md5}; remove it and try again"
-        )

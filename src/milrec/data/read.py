@@ -1,4 +1,4 @@
-"""Files on disk → Interactions: which reader, and which filters by default."""
+"""Files on disk → Interactions: which reader to use, and which filters by default."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from milrec.data.archives import LASTFM_FILE, detected, read_lastfm, read_movielens, read_netflix, read_parquet_folder
 from milrec.data.filters import Filters, Prepared, prepare
+from milrec.data.formats import ARCHIVE_ENDINGS, FORMATS, PARQUET_ENDINGS, TEXT_ENDINGS
 from milrec.data.interactions import Interactions
 from milrec.data.tables import Columns, Rows, read_rows, read_titles, rows_of
 from milrec.errors import DataError, unknown
 
-FORMATS = ("csv", "lastfm", "movielens", "netflix", "parquet")
 PAPER_FILTERS = {  # section 3.1 of the paper
     "movielens": Filters(adopt_min=4, min_per_user=5),
     "netflix": Filters(adopt_min=4, min_per_user=5),
@@ -34,7 +34,7 @@ def read_source(
         raise DataError(unknown("format", format, FORMATS))
     if format not in ("csv", "parquet") and columns != Columns():
         raise DataError(
-            f"the columns of the {format} format are known; --user, --item, --value, --time and --where are for tables"
+            f"the columns of the {format} format are known; `user`, `item`, `value`, `time` and `where` are for tables"
         )
     if format == "csv":
         rows = read_rows(path, columns, "csv")
@@ -54,30 +54,30 @@ def parse_conditions(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         column, equals, value = text.partition("=")
         if not equals or not column:
-            raise DataError(f"'{text}' is no condition; write COLUMN=VALUE, for example --where test=0")
+            raise DataError(f"'{text}' is not a condition; write COLUMN=VALUE, for example test=0")
         if column in conditions:
-            raise DataError(f"two values are asked of column '{column}'; no row has both")
+            raise DataError(f"column '{column}' is given two values, and no row has both")
         conditions[column] = value
     return conditions
 
 
 def recognised_format(path: Path) -> str:
-    """The format that a name or the files inside show."""
+    """The format, going by the name or by the files inside."""
     suffixes = "".join(path.suffixes).lower()
     if path.is_file():
         if path.name == LASTFM_FILE:
             return "lastfm"
         if path.name in ("u.data", "ratings.dat"):
             return "movielens"
-        if suffixes.endswith((".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")):
+        if suffixes.endswith(TEXT_ENDINGS):
             return "csv"
-        if suffixes.endswith((".parquet", ".pq")):
+        if suffixes.endswith(PARQUET_ENDINGS):
             return "parquet"
-        if not suffixes.endswith((".zip", ".tar", ".tgz", ".tar.gz", ".gz")):
-            raise DataError(f"the format of '{path}' is not known by its name; say --format {'|'.join(FORMATS)}")
+        if not suffixes.endswith(ARCHIVE_ENDINGS):
+            raise DataError(f"the name of '{path}' does not show its format; choose a `format`: {', '.join(FORMATS)}")
     found = detected(path)
     if found is None:
-        raise DataError(f"'{path}' holds no data set that is known; say --format {'|'.join(FORMATS)}")
+        raise DataError(f"'{path}' does not look like a known data set; choose a `format`: {', '.join(FORMATS)}")
     return found
 
 
@@ -88,7 +88,7 @@ def prepare_source(
     titles: str | Path | None = None,
     filters: dict[str, Any] | None = None,
 ) -> tuple[str, Rows, Filters, Prepared]:
-    """Read and prepare; filters that are not given are the paper's for its data sets, and none for other tables."""
+    """Read and prepare; by default with the paper's filters for its data sets, and with none for other tables."""
     format, rows = read_source(source, format, columns, titles)
     given = {key: value for key, value in (filters or {}).items() if value is not None}
     chosen = replace(PAPER_FILTERS.get(format, Filters()), **given)
@@ -108,12 +108,11 @@ def read(
 ) -> Interactions:
     """Interactions from a file, folder or archive, or from a table in memory (pyarrow, pandas, polars, a mapping).
 
-    `where`: only the rows of a table that have these values, as {"test": 0}. `format`: csv, parquet, movielens, netflix
-    or lastfm, where the name does not show it. `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles`
-    for a file of titles.
+    `where`: only the rows of a table that have these values, for example {"test": 0}. `format`: one of `FORMATS`, if
+    the name does not show it. `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles`: a file of titles.
     """
     if where is not None and not isinstance(where, Mapping):
-        raise DataError(f"where is a mapping of columns to values, as {{'test': 0}}, not {where!r}")
+        raise DataError(f"`where` is a mapping of columns to values, for example {{'test': 0}}, not {where!r}")
     columns, titles = Columns(user, item, value, time, where or {}), filters.pop("titles", None)
     known = set(Filters.__dataclass_fields__)
     if unexpected := set(filters) - known:

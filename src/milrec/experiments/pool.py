@@ -1,13 +1,11 @@
-"""Jobs of a run in processes of their own, several at a time.
+"""The jobs of a run in processes of their own, several at a time.
 
-A plan is a generator: it yields jobs that may run at once, is sent their results, and yields the next ones. What a job
-computes does not depend on how many others run beside it (but for EASE, in its last bits: products of matrices are
-rounded by the number of threads). A process that has done its job takes the next one.
+A plan is a generator: it yields jobs that may run side by side, is sent their outcomes, and yields the next ones. What
+a job computes does not depend on how many others run beside it. A process that has finished a job takes the next one.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import shutil
@@ -20,94 +18,111 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from milrec.experiments.job import Job
+from milrec.experiments.protocol import Broken, Ended, Event, Job, Outcome, Progress, read_event
 from milrec.kernels.threads import available
 from milrec.storage import write_json
 
 _PATIENCE = 30  # seconds that a process may take to end
+_PROCESS = "from milrec.entry import job; job()"
 
-Results = dict[str, dict[str, Any]]  # name of a job → its result
-Plan = Generator[list[Job], Results, None]
+Outcomes = dict[str, Outcome]  # by the name of the job
+Plan = Generator[list[Job], Outcomes, None]
 
 
 class Watcher(Protocol):
-    """Whoever watches a run is told these things."""
+    """Follows a run, for example to show its progress."""
 
     def stage(self, text: str) -> None:
         """Something begins."""
 
-    def progress(self, job: Job, values: dict[str, Any]) -> None:
-        """A job is on its way: iteration, total, loss, measure; or judged, total."""
+    def progress(self, job: Job, event: Progress) -> None:
+        """A job has come this far."""
 
-    def ended(self, job: Job, result: dict[str, Any]) -> None:
-        """A job has ended: its result, with a state of done, given up, failed or broken."""
+    def ended(self, job: Job, outcome: Outcome) -> None:
+        """A job has ended."""
 
 
 @dataclass
-class _Pursuit:
-    """A plan under way: the jobs that it waits for, and their results so far."""
+class _RunningPlan:
+    """A plan with the jobs that it waits for and their outcomes so far."""
 
     plan: Plan
     waiting: list[Job] = field(default_factory=list)
-    results: Results | None = None  # None: the plan has not begun
-    n_asked: int = 0
+    outcomes: Outcomes | None = None  # None: the plan has not started
+    n_jobs: int = 0
+
+    def advance(self, run: Path, watcher: Watcher) -> None:
+        """Send the plan its outcomes until it asks for a job that is not finished yet, or ends."""
+        while not self.waiting:
+            try:
+                wanted = next(self.plan) if self.outcomes is None else self.plan.send(self.outcomes)
+            except StopIteration:
+                return
+            jobs = {job.name: job for job in wanted}
+            finished = {name: outcome for name, job in jobs.items() if (outcome := job.finished(run)) is not None}
+            for name, outcome in finished.items():
+                watcher.ended(jobs[name], outcome)
+            self.outcomes, self.n_jobs = finished, len(jobs)
+            self.waiting = [job for name, job in jobs.items() if name not in finished]
+
+    def add(self, job: Job, outcome: Outcome) -> bool:
+        """Note an outcome; whether it was the last one that the plan waits for."""
+        assert self.outcomes is not None
+        self.outcomes[job.name] = outcome
+        return len(self.outcomes) == self.n_jobs
 
 
-Event = tuple["_Hand", dict[str, Any] | None]  # what a process tells; None: it is gone
-
-
-class _Hand:
+class _Worker:
     """A process that does one job after another."""
 
-    def __init__(self, run: Path, threads: int, events: queue.Queue[Event]) -> None:
-        self.job: Job | None = None
-        self.pursuit: _Pursuit | None = None
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - what it says before its first job; jobs have logs
+    def __init__(self, run: Path, threads: int, events: queue.Queue[WorkerEvent]) -> None:
+        self.run = run
+        self.assigned: tuple[Job, _RunningPlan] | None = None
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - what it prints before its first job; jobs have logs
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "milrec.experiments.job",
-                str(run),
-            ],  # -P: never a module from the current folder
+            [sys.executable, "-P", "-c", _PROCESS, str(run)],  # -P: no module from the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             env={**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)},
-            start_new_session=True,  # an interrupt reaches it through us
+            start_new_session=True,  # Ctrl-C reaches it through us; Windows ignores this
         )
         threading.Thread(target=self._listen, args=(events,), daemon=True).start()
 
-    def take(self, job: Job, pursuit: _Pursuit, run: Path) -> None:
-        self.job, self.pursuit = job, pursuit
-        folder = job.folder(run)
-        if not job.is_kept_in(run):
+    def start(self, job: Job, plan: _RunningPlan) -> None:
+        self.assigned = (job, plan)
+        folder = job.folder(self.run)
+        if not job.is_kept_in(self.run):
             shutil.rmtree(folder, ignore_errors=True)  # of a job with other settings
             folder.mkdir(parents=True)
             write_json(folder / "job.json", job.model_dump())
         for leftover in (folder / "result.json", folder / "log.txt"):
             leftover.unlink(missing_ok=True)
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it is gone, which its silence tells
+        with suppress(BrokenPipeError):  # the process is gone, and its output will end
             self.process.stdin.write(job.name.encode() + b"\n")
             self.process.stdin.flush()
 
-    def _listen(self, events: queue.Queue[Event]) -> None:
-        assert self.process.stdout is not None
-        try:
-            for line in self.process.stdout:
-                with suppress(ValueError):  # not ours
-                    events.put((self, json.loads(line)))
-            self.process.wait()
-        finally:
-            events.put((self, None))
+    def outcome(self, job: Job) -> Outcome:
+        """How its job ended; broken, if the process died first."""
+        outcome = job.outcome(self.run)
+        if outcome is not None:
+            return outcome
+        code = self.process.wait(_PATIENCE)
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        words = self._last_words(job.folder(self.run) / "log.txt") if code > 0 else ""
+        return Broken(error=f"its process {how}{words}")
+
+    def interrupt(self) -> None:
+        """Ask it to write its checkpoint and stop; on Windows, Ctrl-C has reached it already."""
+        if self.assigned is not None and sys.platform != "win32":
+            self.process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
-        """Let it end; in the midst of a job, after it has written its checkpoint."""
-        if self.job is not None:
+        """Let it end; in the middle of a job, after it has written its checkpoint."""
+        if self.assigned is not None:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(_PATIENCE)
         for pipe in (self.process.stdin, self.process.stdout):
@@ -121,96 +136,92 @@ class _Hand:
             self.process.wait()
         self.errors.close()
 
-    def last_words(self, log: Path) -> str:
-        """The end of its log, or of what it said before its first job."""
+    def _listen(self, events: queue.Queue[WorkerEvent]) -> None:
+        assert self.process.stdout is not None
+        try:
+            for line in self.process.stdout:
+                if (event := read_event(line)) is not None:
+                    events.put((self, event))
+            self.process.wait()
+        finally:
+            events.put((self, None))
+
+    def _last_words(self, log: Path) -> str:
+        """The end of its log, or of what it printed before its first job."""
         self.errors.seek(0)
         text = log.read_text(errors="replace") if log.exists() else self.errors.read().decode(errors="replace")
         lines = text.strip().splitlines()
         return f": {lines[-1].strip()}" if lines else ""
 
 
-def carry_out(plans: list[Plan], run: Path, watcher: Watcher, at_once: int | None = None) -> None:
-    """Work all plans off, earlier ones first, with so many processes at once as there are cores (or as asked for)."""
-    at_once = at_once or available()
-    pursuits = [_Pursuit(plan) for plan in plans]
-    for pursuit in pursuits:
-        _advance(pursuit, run, watcher)
-    events: queue.Queue[Event] = queue.Queue()
-    hands: list[_Hand] = []
-    try:
-        while any(pursuit.waiting for pursuit in pursuits) or any(hand.job for hand in hands):
-            _hand_out(pursuits, hands, run, events, at_once)
-            hand, values = _next(events)
-            if hand.job is not None and values is not None and "ended" not in values:
-                watcher.progress(hand.job, values)
+WorkerEvent = tuple[_Worker, Event | None]  # None: the process is gone
+
+
+class _Pool:
+    """The plans of a run, and the workers that do their jobs."""
+
+    def __init__(self, plans: list[Plan], run: Path, watcher: Watcher, n_workers: int) -> None:
+        self.plans = [_RunningPlan(plan) for plan in plans]
+        self.run, self.watcher, self.n_workers = run, watcher, n_workers
+        self.workers: list[_Worker] = []
+        self.events: queue.Queue[WorkerEvent] = queue.Queue()
+
+    def carry_out(self) -> None:
+        for plan in self.plans:
+            plan.advance(self.run, self.watcher)
+        while any(plan.waiting for plan in self.plans) or any(worker.assigned for worker in self.workers):
+            self._assign_jobs()
+            worker, event = self._next_event()
+            if event is None or isinstance(event, Ended):
+                if event is None:
+                    self.workers.remove(worker)
+                self._end_job(worker)
+                if event is None:
+                    worker.close()
+            elif worker.assigned is not None:
+                self.watcher.progress(worker.assigned[0], event)
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.interrupt()
+        for worker in self.workers:
+            worker.close()
+
+    def _assign_jobs(self) -> None:
+        """Give the jobs of earlier plans first to workers that are free, or start new ones."""
+        for plan in self.plans:
+            while plan.waiting:
+                free = next((worker for worker in self.workers if worker.assigned is None), None)
+                if free is None:
+                    if len(self.workers) == self.n_workers:
+                        return
+                    free = _Worker(self.run, max(1, available() // self.n_workers), self.events)
+                    self.workers.append(free)
+                free.start(plan.waiting.pop(0), plan)
+
+    def _next_event(self) -> WorkerEvent:
+        while True:
+            try:
+                return self.events.get(timeout=0.5)  # with a timeout, an interrupt is noticed at once
+            except queue.Empty:
                 continue
-            if values is None:
-                hands.remove(hand)
-            if hand.job is not None and hand.pursuit is not None:
-                pursuit = hand.pursuit
-                if _end(hand, pursuit, run, watcher) == pursuit.n_asked:
-                    _advance(pursuit, run, watcher)
-            if values is None:
-                hand.close()
-    finally:
-        for hand in hands:
-            if hand.job is not None:
-                hand.process.send_signal(signal.SIGINT)  # it writes its checkpoint
-        for hand in hands:
-            hand.close()
 
-
-def _hand_out(
-    pursuits: list[_Pursuit], hands: list[_Hand], run: Path, events: queue.Queue[Event], at_once: int
-) -> None:
-    for pursuit in pursuits:
-        while pursuit.waiting:
-            free = next((hand for hand in hands if hand.job is None), None)
-            if free is None:
-                if len(hands) == at_once:
-                    return
-                free = _Hand(run, max(1, available() // at_once), events)
-                hands.append(free)
-            free.take(pursuit.waiting.pop(0), pursuit, run)
-
-
-def _next(events: queue.Queue[Event]) -> Event:
-    while True:
-        try:
-            return events.get(timeout=0.5)  # with a timeout an interrupt is noticed at once
-        except queue.Empty:
-            continue
-
-
-def _advance(pursuit: _Pursuit, run: Path, watcher: Watcher) -> None:
-    """Hand the results to a plan until it asks for a job that is not done yet, or has ended."""
-    while not pursuit.waiting:
-        try:
-            wanted = next(pursuit.plan) if pursuit.results is None else pursuit.plan.send(pursuit.results)
-        except StopIteration:
+    def _end_job(self, worker: _Worker) -> None:
+        if worker.assigned is None:
             return
-        jobs = {job.name: job for job in wanted}
-        done = {name: result for name, job in jobs.items() if (result := job.finished(run)) is not None}
-        for name, result in done.items():
-            watcher.ended(jobs[name], result)
-        pursuit.results, pursuit.n_asked = done, len(jobs)
-        pursuit.waiting = [job for name, job in jobs.items() if name not in done]
+        job, plan = worker.assigned
+        outcome = worker.outcome(job)
+        worker.assigned = None
+        last = plan.add(job, outcome)
+        self.watcher.ended(job, outcome)
+        if last:
+            plan.advance(self.run, self.watcher)
 
 
-def _end(hand: _Hand, pursuit: _Pursuit, run: Path, watcher: Watcher) -> int:
-    """Note the result of a job, and say how many its plan now has.
-
-    Where its process died without a result it is broken, and a later run tries again.
-    """
-    job = hand.job
-    assert job is not None and pursuit.results is not None
-    result = job.result(run)
-    if result is None:
-        code = hand.process.wait(_PATIENCE)
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        words = hand.last_words(job.folder(run) / "log.txt") if code > 0 else ""
-        result = {"state": "broken", "error": f"its process {how}{words}"}
-    hand.job = hand.pursuit = None
-    pursuit.results[job.name] = result
-    watcher.ended(job, result)
-    return len(pursuit.results)
+def carry_out(plans: list[Plan], run: Path, watcher: Watcher, at_once: int | None = None) -> None:
+    """Work through all plans, earlier ones first, with one process per core or as many as asked for."""
+    pool = _Pool(plans, run, watcher, at_once or available())
+    try:
+        pool.carry_out()
+    finally:
+        pool.close()

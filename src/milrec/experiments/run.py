@@ -1,12 +1,11 @@
-"""A recipe → split, search, fit, judge for model × seed → results.json. A run that was stopped goes on where it was.
+"""A recipe → split, search, fit, judge for model × seed → results.json. A run that was stopped can be resumed.
 
-A run folder holds `split`, `jobs/…` (each fit with its log, checkpoint, model and result), `tuning/…` (Optuna's
+A run folder holds `split`, `jobs/…` (each fit with its log, checkpoint, model and outcome), `tuning/…` (Optuna's
 studies) and `results.json`, which is a function of the rest.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,33 +19,51 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from milrec.data.interactions import Interactions
 from milrec.data.simulation import Simulation, simulate
 from milrec.data.splits import Split, split_given, split_interactions, split_users
 from milrec.errors import FolderError, MilrecError
-from milrec.experiments.job import COMPARED, Job
+from milrec.experiments.job import COMPARED
 from milrec.experiments.pool import Plan, Watcher, carry_out
+from milrec.experiments.protocol import LOCK, Done, GivenUp, Job
 from milrec.experiments.recipe import ModelEntry, Recipe
 from milrec.experiments.search import optuna_library, search
 from milrec.metrics import tail
 from milrec.metrics.comparison import compare
-from milrec.storage import FORMAT_VERSION, MANIFEST, folder_kind, open_folder, read_json, write_json
+from milrec.results import (
+    FILE,
+    Comparison,
+    DataFacts,
+    Failure,
+    Machine,
+    ModelRun,
+    PaperTable,
+    Results,
+    Search,
+    SplitFacts,
+    Trial,
+    Versions,
+)
+from milrec.storage import MANIFEST, folder_kind, locked, open_folder, read_json, write_manifest
+
+_POINTS = 240  # of the popularity curve
 
 
 @dataclass
-class _Outcome:
+class _Findings:
     """What came of an entry of the recipe."""
 
     tuned: dict[str, Any] = field(default_factory=dict)
-    trials: list[dict[str, Any]] = field(default_factory=list)
-    done: list[tuple[Job, dict[str, Any]]] = field(default_factory=list)
-    failures: list[dict[str, str]] = field(default_factory=list)
+    trials: tuple[Trial, ...] = ()
+    done: list[tuple[Job, Done]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
 
-def run(recipe: Recipe, out: str | Path, watcher: Watcher, at_once: int | None = None) -> dict[str, Any]:
-    """Carry a recipe out in a run folder, so many jobs at once; what is finished there already is kept.
+def run(recipe: Recipe, out: str | Path, watcher: Watcher, at_once: int | None = None) -> Results:
+    """Carry out a recipe in a run folder, `at_once` jobs at a time; what is finished there already is kept.
 
     A job that fails does not stop the others; the results name it.
     """
@@ -55,26 +72,38 @@ def run(recipe: Recipe, out: str | Path, watcher: Watcher, at_once: int | None =
         optuna_library()  # before anything is written
     with _opened(recipe, out):
         split = _split(recipe, out, watcher)
-        outcomes = {entry.name: _Outcome() for entry in recipe.models}
-        plans = [_plan(entry, recipe, out, outcomes[entry.name]) for entry in recipe.models]
+        findings = {entry.name: _Findings() for entry in recipe.models}
+        plans = [_plan(entry, recipe, out, findings[entry.name]) for entry in recipe.models]
         carry_out(plans, out, watcher, at_once)
-        results = _results(recipe, split, out, outcomes)
-        write_json(out / "results.json", results)
+        results = _results(recipe, split, out, findings)
+        results.write(out / FILE)
     return results
 
 
-def _plan(entry: ModelEntry, recipe: Recipe, out: Path, outcome: _Outcome) -> Plan:
-    """Search where there is something to search, then fit and judge with every seed."""
-    outcome.tuned = entry.tuned
+def _plan(entry: ModelEntry, recipe: Recipe, out: Path, findings: _Findings) -> Plan:
+    """Search if there is something to search, then fit and judge with every seed."""
+    findings.tuned = entry.tuned
     if n_trials := recipe.n_trials(entry):
         try:
             found = yield from search(entry, recipe.search, n_trials, out)
         except MilrecError as error:
-            outcome.failures.append({"name": entry.name, "error": str(error)})
+            findings.failures.append(Failure(name=entry.name, error=str(error)))
             return
-        outcome.tuned, outcome.trials = found.values, found.trials
-    settings = entry.chosen(outcome.tuned, recipe.search.measure)
-    jobs = [
+        findings.tuned, findings.trials = found.values, found.trials
+    jobs = _jobs(entry, recipe, findings.tuned)
+    outcomes = yield jobs
+    for job in jobs:
+        outcome = outcomes[job.name]
+        if isinstance(outcome, Done):
+            findings.done.append((job, outcome))
+        elif not isinstance(outcome, GivenUp):  # which only trials are
+            findings.failures.append(Failure(name=job.title, error=outcome.error))
+
+
+def _jobs(entry: ModelEntry, recipe: Recipe, tuned: dict[str, Any]) -> list[Job]:
+    """One for each seed."""
+    settings = entry.chosen(tuned, recipe.search.measure)
+    return [
         Job(
             name=f"{entry.slug}-seed{seed}",
             title=entry.name if len(recipe.seeds) == 1 else f"{entry.name}, seed {seed}",
@@ -86,45 +115,31 @@ def _plan(entry: ModelEntry, recipe: Recipe, out: Path, outcome: _Outcome) -> Pl
         )
         for seed in entry.seeds(recipe.seeds)
     ]
-    results = yield jobs
-    for job in jobs:
-        result = results[job.name]
-        if result["state"] == "done":
-            outcome.done.append((job, result))
-        else:
-            outcome.failures.append({"name": job.title, "error": result["error"]})
 
 
 @contextmanager
 def _opened(recipe: Recipe, out: Path) -> Iterator[None]:
-    """A run folder, new or of the same recipe, for one process at a time; the lock ends with the process."""
+    """A run folder, new or of the same recipe, for one process at a time."""
     if out.exists() and any(out.iterdir()) and folder_kind(out) != "run":
         raise FolderError(f"'{out}' is not empty and holds no milrec run; choose another place")
     for path in () if recipe.data is None else (recipe.data.path, recipe.data.test):
         if path is not None and not (out / "split").exists():
             open_folder(Path(path), "data")  # before anything is written
+    facts = {"title": recipe.title, "recipe": recipe.model_dump()}
     out.mkdir(parents=True, exist_ok=True)
     if not (out / MANIFEST).exists():
-        _write_manifest(recipe, out)
-    with (out / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise FolderError(f"another process is running in '{out}'; wait for it, or choose another place") from None
+        write_manifest(out, "run", facts, files={})
+    with locked(out / LOCK) as mine:
+        if not mine:
+            raise FolderError(f"another process is running in '{out}'; wait for it, or choose another place")
         if (out / "split").exists():
             _check_same_recipe(recipe, out)
-        _write_manifest(recipe, out)
+        write_manifest(out, "run", facts, files={})
         yield
 
 
-def _write_manifest(recipe: Recipe, out: Path) -> None:
-    facts = {"title": recipe.title, "recipe": recipe.model_dump()}
-    manifest = {"format": "milrec", "kind": "run", "version": FORMAT_VERSION, "facts": facts, "files": {}}
-    write_json(out / MANIFEST, manifest)
-
-
 def _check_same_recipe(recipe: Recipe, out: Path) -> None:
-    """A run goes on with the recipe it began with; words may have changed."""
+    """A run is resumed with the recipe that it was started with; only title and description may change."""
     begun = read_json(out / MANIFEST).get("facts", {}).get("recipe", {})
     wanted = json.loads(json.dumps(recipe.model_dump()))
     for key in wanted:
@@ -152,60 +167,73 @@ def _split(recipe: Recipe, out: Path, watcher: Watcher) -> Split:
     return split
 
 
-def _results(recipe: Recipe, split: Split, out: Path, outcomes: dict[str, _Outcome]) -> dict[str, Any]:
+def _results(recipe: Recipe, split: Split, out: Path, findings: dict[str, _Findings]) -> Results:
+    measure = recipe.search.measure
+    paper = None if recipe.paper is None else PaperTable(table=recipe.paper.table, dataset=recipe.paper.dataset)
+    return Results(
+        title=recipe.title,
+        description=recipe.description,
+        data=_data_facts(split, out),
+        split=SplitFacts.model_validate(split.facts()),
+        paper=paper,
+        models=tuple(
+            _model_run(name, job, outcome, found.tuned)
+            for name, found in findings.items()
+            for job, outcome in found.done
+        ),
+        searches=tuple(
+            Search(name=name, measure=measure, trials=found.trials, tuned=found.tuned)
+            for name, found in findings.items()
+            if found.trials
+        ),
+        comparisons={measure: _comparisons(measure, out, findings) for measure in COMPARED},
+        failures=tuple(failure for found in findings.values() for failure in found.failures),
+        versions=Versions(**{name: version(name) for name in ("milrec", "torch", "numpy", "scipy", "numba")}),
+        machine=Machine(cores=os.cpu_count(), platform=sys.platform),
+        finished=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def _data_facts(split: Split, out: Path) -> DataFacts:
     popularity = split.train.popularity()
-    return {
-        "format": "milrec-results",
-        "version": FORMAT_VERSION,
-        "title": recipe.title,
-        "description": recipe.description,
-        "data": {
+    ranks, adopters = tail.popularity_curve(np.sort(popularity)[::-1], _POINTS)
+    return DataFacts.model_validate(
+        {
             **split.train.facts(),
-            "interval_cuts": list(tail.interval_cuts(popularity)),
-            "popularity_curve": _curve(popularity),
+            "interval_cuts": tail.interval_cuts(popularity),
+            "popularity_curve": zip(ranks.tolist(), adopters.tolist(), strict=True),
             "split_hash": hashlib.sha256((out / "split" / MANIFEST).read_bytes()).hexdigest(),
-        },
-        "split": split.facts(),
-        "paper": None if recipe.paper is None else recipe.paper.model_dump(),
-        "models": [
-            _model(name, job, result, outcome) for name, outcome in outcomes.items() for job, result in outcome.done
-        ],
-        "searches": [
-            {"name": name, "measure": recipe.search.measure, "trials": outcome.trials, "tuned": outcome.tuned}
-            for name, outcome in outcomes.items()
-            if outcome.trials
-        ],
-        "comparisons": {measure: compare(_per_user(measure, out, outcomes)) for measure in COMPARED},
-        "failures": [failure for outcome in outcomes.values() for failure in outcome.failures],
-        "versions": {name: version(name) for name in ("milrec", "torch", "numpy", "scipy", "numba")},
-        "machine": {"cores": os.cpu_count(), "platform": sys.platform},
-        "finished": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    }
+        }
+    )
 
 
-def _model(name: str, job: Job, result: dict[str, Any], outcome: _Outcome) -> dict[str, Any]:
-    kept = ("settings", "evaluation", "dialled", "history", "fit_seconds", "threads", "peak_memory_mib")
-    return {
-        "name": name,
-        "seed": job.seed,
-        "tuned": outcome.tuned,
-        "validation": result["value"],
-        **{key: result[key] for key in kept if key in result},
-    }
+def _model_run(name: str, job: Job, outcome: Done, tuned: dict[str, Any]) -> ModelRun:
+    assert outcome.evaluation is not None  # the job was judged
+    return ModelRun(
+        name=name,
+        seed=job.seed,
+        tuned=tuned,
+        validation=outcome.value,
+        settings=outcome.settings,
+        evaluation=outcome.evaluation,
+        **({"dialled": outcome.dialled} if outcome.dialled else {}),
+        history=outcome.history,
+        fit_seconds=outcome.fit_seconds,
+        threads=outcome.threads,
+        peak_memory_mib=outcome.peak_memory_mib,
+    )
 
 
-def _per_user(measure: str, out: Path, outcomes: dict[str, _Outcome]) -> dict[str, Any]:
-    """A measure of every user under every model, mean over the seeds; empty where the data do not have it."""
+def _comparisons(measure: str, out: Path, findings: dict[str, _Findings]) -> tuple[Comparison, ...]:
+    return tuple(Comparison(**vars(one)) for one in compare(_per_user(measure, out, findings)))
+
+
+def _per_user(measure: str, out: Path, findings: dict[str, _Findings]) -> dict[str, npt.NDArray[np.float64]]:
+    """A measure of every user under every model, mean over the seeds; empty if the data do not have it."""
     values = {}
-    for name, outcome in outcomes.items():
-        tables = [pq.read_table(job.folder(out) / "per_user.parquet") for job, _ in outcome.done]
+    for name, found in findings.items():
+        tables = [pq.read_table(job.folder(out) / "per_user.parquet") for job, _ in found.done]
         if tables and all(measure in table.column_names for table in tables):
-            values[name] = np.mean([table[measure].to_numpy() for table in tables], axis=0, dtype=np.float64)
+            by_seed = np.stack([table[measure].to_numpy() for table in tables])  # (n_seeds, n_users)
+            values[name] = by_seed.mean(axis=0, dtype=np.float64)
     return values
-
-
-def _curve(popularity: Any, n_points: int = 240) -> list[list[int]]:
-    """Adopters at some ranks, evenly spread on a logarithmic scale."""
-    ordered = np.sort(popularity)[::-1]
-    ranks = np.unique(np.geomspace(1, len(ordered), n_points).round().astype(int))
-    return [[int(rank), int(ordered[rank - 1])] for rank in ranks]

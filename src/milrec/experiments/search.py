@@ -1,8 +1,9 @@
 """The search for a model's settings, on validation: a small grid is tried whole; otherwise the model's own settings
-first, and Optuna chooses the others.
+come first, and Optuna chooses the others.
 
-Trials are chosen a round at a time from what earlier rounds gave, each by a sampler seeded with (seed, its number), so
-that a search that was stopped goes on to the same end. Every trial also goes into a journal that Optuna's tools open.
+Trials are chosen a round at a time from the outcomes of earlier rounds, each by a sampler seeded with (seed, its
+number), so that a search that was stopped and resumed ends as if it had not been. Every trial is also written to a
+journal that Optuna's tools can open.
 """
 
 from __future__ import annotations
@@ -17,28 +18,29 @@ from typing import Any
 import numpy as np
 
 from milrec.errors import FitError, SettingsError
-from milrec.experiments.job import Curve, Job
-from milrec.experiments.pool import Results
+from milrec.experiments.pool import Outcomes
+from milrec.experiments.protocol import Broken, Curve, Done, Failed, GivenUp, Job, Outcome
 from milrec.experiments.recipe import ModelEntry, SearchEntry
+from milrec.results import Trial, best_trial
 from milrec.storage import new_file
 
 
 @dataclass(frozen=True)
-class Search:
-    """What a search found, and what it tried."""
+class Found:
+    """What a search chose, and what it tried."""
 
     values: dict[str, Any]
-    trials: list[dict[str, Any]]
+    trials: tuple[Trial, ...]
 
 
-def search(entry: ModelEntry, wanted: SearchEntry, n_trials: int, run: Path) -> Generator[list[Job], Results, Search]:
+def search(entry: ModelEntry, wanted: SearchEntry, n_trials: int, run: Path) -> Generator[list[Job], Outcomes, Found]:
     """A plan that ends with the values that were best on validation."""
     optuna = optuna_library()
     grid = entry.grid()
     finished: list[Any] = []  # Optuna's trials
-    known: dict[str, dict[str, Any]] = {}  # results by the name of the job
+    known: Outcomes = {}
     rivals: dict[str, Curve] = {}
-    tried: list[dict[str, Any]] = []
+    tried: list[Trial] = []
     for start in range(0, n_trials, wanted.round):
         numbers = range(start, min(start + wanted.round, n_trials))
         if grid is not None and len(grid) <= n_trials:
@@ -52,23 +54,28 @@ def search(entry: ModelEntry, wanted: SearchEntry, n_trials: int, run: Path) -> 
         if new:
             known |= yield list(new.values())
         for number, job, one in zip(numbers, jobs, places, strict=True):
-            result = known[job.name]
-            if result["state"] == "broken":  # nothing is chosen as long as something could not be tried
-                raise FitError(f"a trial of '{entry.name}' was broken off ({result['error']})")
-            finished.append(_trial(optuna, entry, one, result))
-            tried.append({"number": number, "values": entry.values(one), **_outcome(result)})
-            if result["state"] == "done" and (curve := _curve(result)):
+            outcome = known[job.name]
+            if isinstance(outcome, Broken):  # nothing is chosen as long as something could not be tried
+                raise FitError(f"a trial of '{entry.name}' was interrupted ({outcome.error})")
+            finished.append(_optuna_trial(optuna, entry, one, outcome))
+            tried.append(_trial(number, entry.values(one), outcome))
+            if isinstance(outcome, Done) and (curve := _curve(outcome)):
                 rivals[job.name] = curve
         _keep(optuna, finished, run / "tuning" / f"{entry.slug}.journal")
-    done = [trial for trial in tried if trial["state"] == "done" and trial["value"] is not None]
-    if not done:
-        why = tried[0]["error"] or "it has no validation measure"
-        raise FitError(f"no trial of '{entry.name}' came to an end; the first: {why}")
-    return Search(max(done, key=lambda trial: trial["value"])["values"], tried)
+    return _best(entry, tried)
+
+
+def _best(entry: ModelEntry, tried: list[Trial]) -> Found:
+    """The values of the trial that was best on validation."""
+    best = best_trial(tried)
+    if best is None:
+        why = tried[0].error or "it has no validation measure"
+        raise FitError(f"no trial of '{entry.name}' was completed; the first: {why}")
+    return Found(best.values, tuple(tried))
 
 
 def optuna_library() -> Any:
-    """Optuna, or the sentence that says how to get it."""
+    """Optuna, or an error that says how to install it."""
     try:
         import optuna
     except ImportError:
@@ -80,7 +87,7 @@ def optuna_library() -> Any:
 def _chosen(
     optuna: Any, entry: ModelEntry, wanted: SearchEntry, finished: list[Any], numbers: range
 ) -> list[dict[str, Any]]:
-    """The trials of a round: places in lists, numbers from ranges."""
+    """The trials of a round: places in lists, or numbers in ranges."""
     study = optuna.create_study(direction="maximize")
     study.add_trials(finished)
     places = []
@@ -110,27 +117,27 @@ def _place(entry: ModelEntry, key: str, value: Any) -> Any:
     return [json.dumps(one) for one in choices].index(value) if isinstance(choices, list) else value
 
 
-def _trial(optuna: Any, entry: ModelEntry, places: dict[str, Any], result: dict[str, Any]) -> Any:
-    """A finished trial as Optuna keeps it."""
+def _optuna_trial(optuna: Any, entry: ModelEntry, places: dict[str, Any], outcome: Outcome) -> Any:
+    """A finished trial in Optuna's form."""
     params = {
         key: json.dumps(choices[places[key]]) if isinstance(choices, list) else places[key]
         for key, choices in entry.search.items()
     }
     states = optuna.trial.TrialState
-    value = result.get("value")
-    state = {"done": states.COMPLETE, "given up": states.PRUNED}.get(result["state"], states.FAIL)
-    curve = _curve(result)
+    value = outcome.value if isinstance(outcome, Done | GivenUp) else None
+    state = states.PRUNED if isinstance(outcome, GivenUp) else states.COMPLETE
+    curve = _curve(outcome)
     return optuna.trial.create_trial(
         state=states.FAIL if value is None else state,
         params=params,
         distributions=_distributions(optuna, entry),
-        value=None if state == states.FAIL else value,
+        value=value,
         intermediate_values=dict(zip(curve.iterations, curve.measures, strict=True)) if curve else {},
     )
 
 
 def _keep(optuna: Any, finished: list[Any], path: Path) -> None:
-    """The study so far, in the run folder."""
+    """Write the study so far into the run folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as draft:
         storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(draft)))
@@ -138,7 +145,7 @@ def _keep(optuna: Any, finished: list[Any], path: Path) -> None:
 
 
 def _job(entry: ModelEntry, wanted: SearchEntry, values: dict[str, Any], rivals: list[Curve]) -> Job:
-    """One trial; the same values are the same job, and are not tried twice."""
+    """One trial. The same values make the same job, which is not done twice."""
     settings = entry.chosen(values, wanted.measure)
     mark = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
     shown = ", ".join(f"{key}={value}" for key, value in values.items())
@@ -153,12 +160,15 @@ def _job(entry: ModelEntry, wanted: SearchEntry, values: dict[str, Any], rivals:
     )
 
 
-def _outcome(result: dict[str, Any]) -> dict[str, Any]:
-    return {"state": result["state"], "value": result.get("value"), "error": result.get("error")}
+def _trial(number: int, values: dict[str, Any], outcome: Outcome) -> Trial:
+    """A finished trial as results.json has it."""
+    value = outcome.value if isinstance(outcome, Done | GivenUp) else None
+    error = outcome.error if isinstance(outcome, Failed | Broken) else None
+    return Trial(number=number, values=values, state=outcome.state, value=value, error=error)
 
 
-def _curve(result: dict[str, Any]) -> Curve | None:
-    history = result.get("history")
-    if not history or not history["measures"]:
+def _curve(outcome: Outcome) -> Curve | None:
+    history = outcome.history if isinstance(outcome, Done | GivenUp) else None
+    if history is None or not history.measures:
         return None
-    return Curve(iterations=history["iterations"], measures=history["measures"])
+    return Curve(iterations=list(history.iterations), measures=list(history.measures))

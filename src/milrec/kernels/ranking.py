@@ -1,13 +1,22 @@
-"""Compiled loops over scores: masks, the best items of each user, hits in lists, counts of preferences."""
+"""Compiled loops over scores: products, masks, the best items of each user, hits in lists, counts of preferences."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from milrec.kernels.jit import compiled, compiled_without_nan, inlined
+from milrec.kernels.losses import dot
 
 f4, i4, i8 = np.float32, np.int32, np.int64
 _STRIDE = 32  # scores whose largest is looked at first
+
+
+@compiled
+def row_products(left, right, out):
+    """out[i, j] = left[i] · right[j], summed in the same order for every i."""
+    for i in range(len(left)):
+        for j in range(len(right)):
+            out[i, j] = dot(left[i], right[j])
 
 
 @compiled
@@ -24,15 +33,6 @@ def hide(scores, indptr, items):
     for user in range(indptr.size - 1):
         for c in range(indptr[user], indptr[user + 1]):
             scores[user, items[c]] = -np.inf
-
-
-@compiled
-def hide_columns(scores, allowed):
-    """Set what nobody may be shown to -inf."""
-    for user in range(scores.shape[0]):
-        row = scores[user]
-        for j in range(row.size):
-            row[j] = row[j] if allowed[j] else f4(-np.inf)
 
 
 @inlined

@@ -72,14 +72,14 @@ def over_users(kernel: Callable[..., Any], n_users: int, *parts: Any) -> list[Ta
     return [task(low) for low in range(0, n_users, _USERS_PER_TASK)]
 
 
-def zeros(*shape: int) -> Tensor:
+def zeros(*shape: int, dtype: type[np.floating[Any]] = np.float32) -> Tensor:
     """A tensor in memory that NumPy asks for: where it is large in large pages, which rows at random places need.
 
     It begins at a multiple of 64 bytes: a matrix product may round otherwise from another beginning.
     """
     size = math.prod(shape)
-    memory = np.zeros(size + 16, dtype=np.float32)
-    first = -memory.ctypes.data % 64 // 4
+    memory = np.zeros(size + 16, dtype=dtype)
+    first = -memory.ctypes.data % 64 // memory.itemsize
     return torch.from_numpy(memory[first : first + size]).view(shape)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from milrec.data.splits import Audience
-from milrec.lists.catalogue import TAIL_NAMES, Catalogue
+from milrec.lists.catalogue import Catalogue
 from milrec.lists.query import Answer, Asked, ListedItem, Reason, Wanted
 from milrec.lists.reasons import parts_of_logits, strongest, why_none
 from milrec.lists.rules import list_under
@@ -51,21 +51,22 @@ def lists_asked(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked]) ->
 
 
 def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
-    """The same with ids and titles."""
+    """The same list with ids, titles and all that is shown of an item: numbers become ids here, and nowhere later."""
     ids, titles, adopted = catalogue.item_ids, catalogue.titles, asked.adopted
-    popularity, tails = catalogue.popularity[listed.items].tolist(), catalogue.intervals[listed.items].tolist()
-    columns = zip(listed.items.tolist(), listed.scores.tolist(), popularity, tails, listed.reasons, strict=True)
+    rows = zip(catalogue.describe(listed.items), listed.scores.tolist(), listed.reasons, strict=True)
     items = tuple(
         ListedItem(
-            place,
-            ids[item],
-            titles[item],
+            rank,
+            found.item,
+            found.title,
             score,
-            adopters,
-            TAIL_NAMES[tail],
+            found.popularity,
+            found.tail,
             tuple(Reason(ids[adopted[i]], titles[adopted[i]], weight) for i, weight in why) if why else (),
+            found.number,
+            found.place,
         )
-        for place, (item, score, adopters, tail, why) in enumerate(columns, start=1)
+        for rank, (found, score, why) in enumerate(rows, start=1)
     )
     return Answer(items, listed.unmet)
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from milrec.data.interactions import Interactions, numbers_of
 from milrec.errors import UnknownIdError
-from milrec.metrics.tail import TailInterval, log_popularity, popularity_order, tail_intervals
+from milrec.metrics.tail import TailInterval, log_popularity, popularity_curve, popularity_order, tail_intervals
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -59,6 +59,17 @@ def _spaced(text: str) -> str:
 TAIL_NAMES = [interval.name.lower() for interval in TailInterval]
 
 
+class CatalogueItem(NamedTuple):
+    """An item, and what the catalogue knows about it."""
+
+    number: int
+    item: Any  # its id
+    title: str | None
+    popularity: int
+    tail: str
+    place: int  # its rank by popularity, 1 for the most popular item
+
+
 class Catalogue:
     """All that is looked up is made once, when it is first needed."""
 
@@ -96,10 +107,23 @@ class Catalogue:
         """The popularity of the items, largest first."""
         return np.sort(self.popularity)[::-1]
 
+    def popularity_curve(self, n_points: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.integer[Any]]]:
+        """Ranks spread evenly on a logarithmic scale, and the popularity at each."""
+        return popularity_curve(self.falling, n_points)
+
     @cached_property
     def members(self) -> list[npt.NDArray[np.int64]]:
         """The items of each tail interval, ascending."""
         return [np.flatnonzero(self.intervals == interval) for interval in TailInterval]
+
+    def describe(self, numbers: npt.NDArray[np.integer[Any]]) -> list[CatalogueItem]:
+        """Item numbers → everything that is known about the items: the one place where numbers become ids."""
+        ids, titles = self.item_ids, self.titles
+        columns = (numbers, self.popularity[numbers], self.intervals[numbers], self.places[numbers])
+        return [
+            CatalogueItem(number, ids[number], titles[number], popularity, TAIL_NAMES[tail], place)
+            for number, popularity, tail, place in zip(*(column.tolist() for column in columns), strict=True)
+        ]
 
     @cached_property
     def _item_numbers(self) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,16 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
+from milrec.data.formats import LIST_ENDINGS
 from milrec.data.interactions import Interactions
 from milrec.errors import SettingsError
-from milrec.lists.answer import Listed
+from milrec.interrupts import pause_point
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue
-from milrec.lists.query import Asked, Wanted
 from milrec.storage import check_place, new_file
+
+if TYPE_CHECKING:  # a wrong file name is refused before torch is loaded
+    from milrec.lists.answer import Listed
+    from milrec.lists.query import Asked, Wanted
 
 
 def list_schema(train: Interactions, wish: Wanted, users: bool) -> pa.Schema:
@@ -75,9 +79,6 @@ def _texts(catalogue: Catalogue, asked: Asked, listed: Listed) -> list[str]:
     return ["; ".join(f"{name(place)} ({weight:.3g})" for place, weight in why) for why in listed.reasons]
 
 
-SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
-
-
 class _Writer(Protocol):
     def write_batch(self, batch: pa.RecordBatch) -> None: ...
     def close(self) -> None: ...
@@ -97,8 +98,10 @@ class _JsonLines:
 def check_list_file(path: Path) -> None:
     """Refuse a name that says no known format, or a place that does not exist, before lists are made."""
     check_place(path)
-    if path.suffix not in SUFFIXES:
-        raise SettingsError(f"the format of '{path}' is not known by its name; known endings: {', '.join(SUFFIXES)}")
+    if path.suffix not in LIST_ENDINGS:
+        raise SettingsError(
+            f"the format of '{path}' is not known by its name; known endings: {', '.join(LIST_ENDINGS)}"
+        )
 
 
 def write_batches(
@@ -124,6 +127,7 @@ def write_batches(
                 users += len(first.column("user").unique()) if "user" in first.schema.names else 1
                 if report is not None:
                     report(users)
+                pause_point("write lists")
                 first = next(batches, None)
         finally:
             writer.close()

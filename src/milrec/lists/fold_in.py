@@ -1,31 +1,47 @@
 """Fold-in: the latent of a user that a matrix factorization has not met, from what the user adopted alone.
 
 The decoder stays as it is; the user's row w minimises the loss that fitting would give it: the user's own loss over
-the expected target set, plus the user's share of the weight decay. The same steps every time, nothing drawn. For
-weighted matrix factorization that row has a closed form.
+the expected target set, plus the user's share of the weight decay. The same steps every time, nothing drawn, and by our
+own loops: a latent cannot depend on who else is folded in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from milrec.data.interactions import Interactions
-from milrec.kernels.sparse import Rows
-from milrec.losses import Targets
-from milrec.models.contract import ACTIVATIONS, ROWS
+from milrec.kernels.folding import (
+    LINEAR,
+    RELU,
+    SIGMOID,
+    TANH,
+    adam_step,
+    latents_of_rows,
+    multinomial_slopes_of_users,
+    pair_slopes_of_users,
+    slopes_of_users,
+)
+from milrec.kernels.losses import MULTINOMIAL, PAIR_LOGITS
+from milrec.kernels.rows import merged_cells
+from milrec.models.contract import ROWS
 from milrec.models.factors import Factors
 from milrec.models.inputs import Users
+from milrec.training.fused import compiled_loss
 from milrec.training.settings import GradientFit
-from milrec.training.targets import dense_targets, draw_targets, n_missing_drawn
+from milrec.training.targets import TargetSet, draw_targets, n_missing_drawn
 
-FOLDED_ROWS = 8  # users folded in together
 _STEPS = 150
 _LEARNING_RATE = 0.1
+_ACTIVATIONS = {"linear": LINEAR, "sigmoid": SIGMOID, "tanh": TANH, "relu": RELU}
+
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -42,50 +58,63 @@ class FoldIn:
 
     def write_logits(self, users: Users, out: Tensor) -> None:
         """The logits of at most `ROWS` new users into the first rows of `out`."""
-        latents = torch.zeros(ROWS, self.model.width)
+        latents = torch.zeros(ROWS, self.model.width, device=self.model.decoder_bias.device)
         latents[: users.n_users] = self.latents(users)
         self.model.write_decoded(latents, out)
 
     def latents(self, users: Users) -> Tensor:
         """Latents of new users, one row for each."""
-        with torch.inference_mode(False), torch.enable_grad():  # whatever the caller has switched off
-            latents = []
-            for start in range(0, users.n_users, FOLDED_ROWS):
-                stop = start + FOLDED_ROWS
-                known = (rows.cut(start, stop).filled(FOLDED_ROWS) for rows in (users.adopted, users.rejected))
-                latents.append(_minimised(self.model, self.settings, self._targets(*known)))
-            return torch.cat(latents)[: users.n_users]
+        latents = self._minimised(self._targets(users))
+        return torch.from_numpy(latents).to(self.model.decoder_bias.device)
 
-    def _targets(self, adopted: Rows, rejected: Rows) -> Targets:
-        target_set, n_items = self.settings.target_set, self.model.n_items
+    def _targets(self, users: Users) -> TargetSet:
+        target_set = self.settings.target_set
         if target_set is not None and target_set.target_set != "all":
             target_set = target_set.model_copy(update={"target_set": "expectation"})
         nothing_is_drawn = np.random.default_rng(0)
-        targets = draw_targets(adopted, rejected, n_items, target_set, self.n_drawn, nothing_is_drawn)
-        return dense_targets(targets, n_items, pairs=False).to(self.model.decoder_bias.device)
+        known = (users.adopted, users.rejected, self.model.n_items)
+        return draw_targets(*known, target_set, self.n_drawn, nothing_is_drawn)
+
+    def _minimised(self, targets: TargetSet) -> Floats:
+        """The latents that minimise Σ over users of loss + decay: of the mean in the fit, |U| times a user's share."""
+        activation, shift = _ACTIVATIONS[self.model.settings.encoder], _array(self.model.encoder_bias)
+        start = _array(self.model.encoder_weight.detach().mean(dim=0))
+        rows = np.tile(start, (targets.adopted.n_rows, 1))  # (n_users, n_factors)
+        latent, slopes, mean, square = (np.zeros_like(rows) for _ in range(4))
+        fill_slopes = self._slopes(targets)
+        for step in range(_STEPS):
+            latents_of_rows(activation, rows, shift, latent)
+            fill_slopes(latent, slopes)
+            rate = _LEARNING_RATE * (1 - step / _STEPS)
+            adam_step(activation, rows, (mean, square), latent, slopes, step + 1, rate, 2 * self._decay())
+        latents_of_rows(activation, rows, shift, latent)
+        return latent
+
+    def _slopes(self, targets: TargetSet) -> Callable[[Floats, Floats], None]:
+        """A function that fills in the slopes of all users' losses by their latents."""
+        kind, parameters = compiled_loss(self.settings.loss, self.model.settings.decoder)
+        decoder = (_array(self.model.decoder_weight), _array(self.model.decoder_bias))
+        adopted, rejected, other = targets.adopted, targets.rejected, targets.exceptions
+        cells = merged_cells(
+            *(adopted.indptr, adopted.items, rejected.indptr, rejected.items),
+            *(other.indptr, other.items, other.values),
+        )
+        if kind == MULTINOMIAL:
+            return lambda latent, slopes: multinomial_slopes_of_users(latent, decoder, cells, slopes)
+        if kind >= PAIR_LOGITS:
+            own = (adopted.indptr, adopted.items)
+            return lambda latent, slopes: pair_slopes_of_users(
+                kind, parameters, latent, decoder, targets.weight, cells, own, slopes
+            )
+        return lambda latent, slopes: slopes_of_users(kind, parameters, latent, decoder, targets.weight, cells, slopes)
+
+    def _decay(self) -> float:
+        """λ of a user's own share of the weight decay, λ‖w‖²."""
+        training = self.settings.training
+        if training.weight_decay_form == "scaled":
+            return training.weight_decay / self.model.width
+        return training.weight_decay * len(self.model.encoder_weight)
 
 
-def _minimised(model: Factors, settings: GradientFit, targets: Targets) -> Tensor:
-    n_users = len(targets.adopted)
-    row = model.encoder_weight.detach().mean(dim=0).repeat(n_users, 1).requires_grad_()  # (n_users, n_factors)
-    optimiser = torch.optim.Adam([row], lr=_LEARNING_RATE)
-    for step in range(_STEPS):
-        optimiser.param_groups[0]["lr"] = _LEARNING_RATE * (1 - step / _STEPS)
-        optimiser.zero_grad()
-        _objective(model, settings, row, targets).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    return _latent(model, row).detach()
-
-
-def _objective(model: Factors, settings: GradientFit, row: Tensor, targets: Targets) -> Tensor:
-    """Σ over users of loss + decay: of the mean over |U| users in the fit, |U| times one user's share."""
-    logits = _latent(model, row) @ model.decoder_weight.detach().T + model.decoder_bias.detach()  # (n_users, n_items)
-    loss = settings.loss(logits, model.preference(logits), targets).sum()
-    strength = settings.training.weight_decay
-    if settings.training.weight_decay_form == "scaled":
-        return loss + strength / model.width * row.square().sum()
-    return loss + strength * len(model.encoder_weight) * row.square().sum()
-
-
-def _latent(model: Factors, row: Tensor) -> Tensor:
-    return ACTIVATIONS[model.settings.encoder](row + model.encoder_bias.detach())
+def _array(weight: Tensor) -> Floats:
+    return weight.detach().cpu().numpy()

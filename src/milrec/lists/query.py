@@ -72,15 +72,17 @@ class Reason(NamedTuple):
 
 
 class ListedItem(NamedTuple):
-    """A place of a list."""
+    """An item of a list: where it stands in the list, and what the catalogue knows about it."""
 
     rank: int
-    item: Any
+    item: Any  # its id
     title: str | None
     score: float
     popularity: int
     tail: str
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[Reason, ...]
+    number: int
+    place: int  # its rank by popularity, 1 for the most popular item
 
 
 @dataclass(frozen=True)

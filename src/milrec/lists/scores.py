@@ -1,8 +1,10 @@
 """Model + adopted items → top items, with what a user has already left out.
 
-Blocks of users go through workers: latents, logits in matrix products of one fixed shape (the last block is filled up
-with empty rows), masks, top items; never users × items at once. A product of another shape may round otherwise, and
-then a list would depend on how many users were scored with it.
+Blocks of users go through a pool of threads: latents, logits in matrix products of one fixed shape (the last block is
+filled up with empty rows), masks, top items; never users × items at once. A product of another shape may round
+differently, and then a list would depend on how many users were scored with it. Within that shape no row depends on its
+place: products are `steady_product`s, new users are folded in each on their own, and activations run over whole vectors
+of a CPU (a block has a multiple of 64 numbers), never over a remainder that is computed in another way.
 """
 
 from __future__ import annotations

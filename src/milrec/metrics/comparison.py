@@ -1,14 +1,14 @@
-"""Paired comparisons of models: the same users, judged by two models, and the mean of their differences.
+"""Paired comparisons of models: the mean difference between two models over the same users.
 
-With several seeds a user's value is its mean over them. The interval is a bootstrap over users; p is of a paired
-t-test, corrected for the number of comparisons after Holm.
+With several seeds, a user's value is the mean over them. The interval is a bootstrap over users; p comes from a paired
+t-test, with Holm's correction for the number of comparisons.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,42 +19,44 @@ from milrec.metrics.ranking import bootstrap_interval
 Values = npt.NDArray[np.float64]
 
 
-def compare(per_user: Mapping[str, Values]) -> list[dict[str, Any]]:
-    """Every model against every other, in the order given: first less second."""
+@dataclass(frozen=True)
+class Difference:
+    """Two models over the same users: the mean of first minus second, its interval, and p."""
+
+    first: str
+    second: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    users: int
+
+
+def compare(per_user: Mapping[str, Values]) -> list[Difference]:
+    """Every model against every other, in the order given: first minus second."""
     pairs = list(itertools.combinations(per_user, 2))
     if not pairs:
         return []
-    differences = np.stack([per_user[first] - per_user[second] for first, second in pairs], axis=1)
-    lows, highs = bootstrap_interval(differences, np.random.default_rng(0))
-    rows: list[dict[str, Any]] = []
-    for (first, second), column, low, high in zip(pairs, differences.T, lows, highs, strict=True):
-        difference = column[~np.isnan(column)]
-        rows.append(
-            {
-                "first": first,
-                "second": second,
-                "difference": float(difference.mean()),
-                "low": float(low),
-                "high": float(high),
-                "p": _p_value(difference),
-                "users": len(difference),
-            }
-        )
-    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        row["p"] = p
-    return rows
+    columns = np.stack([per_user[first] - per_user[second] for first, second in pairs], axis=1)
+    defined = [column[~np.isnan(column)] for column in columns.T]
+    p_values = holm([_p_value(column) for column in defined])
+    lows, highs = bootstrap_interval(columns, np.random.default_rng(0)).tolist()
+    return [
+        Difference(first, second, float(column.mean()), low, high, p, len(column))
+        for (first, second), column, low, high, p in zip(pairs, defined, lows, highs, p_values, strict=True)
+    ]
 
 
 def _p_value(difference: Values) -> float:
     if len(difference) < 2 or not difference.any():
         return 1.0  # nothing differs
     if np.ptp(difference) == 0:
-        return 0.0  # all differ by the same
+        return 0.0  # all differ by the same amount
     return float(stats.ttest_1samp(difference, 0.0).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p values made larger for how many there are: the smallest by all of them, the next by one less, and so on."""
+    """Holm's correction: the smallest p is multiplied by the number of p values, the next by one less, and so on."""
     order = np.argsort(p_values, kind="stable")
     corrected = np.empty(len(p_values))
     largest = 0.0

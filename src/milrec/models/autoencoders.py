@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -9,11 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from milrec.kernels.products import steady_product
 from milrec.kernels.threads import zeros
 from milrec.models.contract import Encode, Latents, Parts, taken
 from milrec.models.factors import Factors
 from milrec.models.inputs import Reader, Users
 from milrec.models.settings import AutoencoderSettings, CollaborativeSettings, VariationalSettings
+
+Product = Callable[[Tensor, Tensor], Tensor]  # two matrices → their product
 
 
 class _Autoencoder(Factors):
@@ -99,8 +103,9 @@ class VariationalAutoencoder(_Autoencoder):
         return cls(settings, n_items)
 
     def latent(self, entering: Tensor) -> Tensor:
-        mean, _ = self.posterior(entering)
-        return self._hidden(mean)  # (n_users, n_hidden)
+        """h of the mean, for lists: no row depends on its place, and no gradient flows."""
+        mean, _ = self.posterior(entering, steady_product)
+        return self._hidden(mean, steady_product)  # (n_users, n_hidden)
 
     def fitting_latent(self, entering: Tensor, noise: Tensor | None, iteration: int) -> tuple[Tensor, Tensor | float]:
         """h of a drawn z, and β times the mean over users of KL = ½·Σ(σ² + μ² - 1 - log σ²)."""
@@ -116,11 +121,11 @@ class VariationalAutoencoder(_Autoencoder):
         """β of a step: from 0 at the first one straight up to the cap."""
         return self.settings.annealing_cap * min(1.0, iteration / self.settings.annealing_steps)
 
-    def posterior(self, entering: Tensor) -> tuple[Tensor, Tensor]:
+    def posterior(self, entering: Tensor, times: Product = torch.matmul) -> tuple[Tensor, Tensor]:
         """Mean and log-variance of z."""
         hidden = super().latent(entering)  # (n_users, n_hidden)
-        mean, log_variance = (hidden @ self.posterior_weight + self.posterior_bias).chunk(2, dim=1)
+        mean, log_variance = (times(hidden, self.posterior_weight) + self.posterior_bias).chunk(2, dim=1)
         return mean, log_variance  # (n_users, n_factors) each
 
-    def _hidden(self, drawn: Tensor) -> Tensor:
-        return torch.tanh(drawn @ self.hidden_weight + self.hidden_bias)
+    def _hidden(self, drawn: Tensor, times: Product = torch.matmul) -> Tensor:
+        return torch.tanh(times(drawn, self.hidden_weight) + self.hidden_bias)

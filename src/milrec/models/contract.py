@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from milrec.kernels.products import steady_product
 from milrec.kernels.ranking import add_bias
 from milrec.kernels.sparse import Rows
 from milrec.models.inputs import Reader, Users
@@ -120,15 +121,11 @@ class LatentModel(Model):
         self.write_decoded(self.latents(users), out)
 
     def write_decoded(self, latents: Tensor, out: Tensor) -> None:
-        """logits = W'·h + b' for (ROWS, width) latents, in products of one shape."""
+        """logits = W'·h + b' for (ROWS, width) latents: products of one shape, no row of which depends on its place."""
         weight = self.decoder_weight.detach()
         for start in range(0, len(weight), _COLUMNS):
             part = weight[start : start + _COLUMNS]
-            columns = out[:, start : start + len(part)]
-            if part.device.type == "cpu":
-                torch.mm(latents, part.T, out=columns)
-            else:
-                columns.copy_(latents @ part.T)
+            steady_product(latents, part.T, out=out[:, start : start + len(part)])
         if self.decoder_bias is not None:
             add_bias(out.numpy(), self.decoder_bias.detach().cpu().numpy())
 

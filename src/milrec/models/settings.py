@@ -24,6 +24,7 @@ class ModelSettings(Settings):
 
     model: str
     title: ClassVar[str]  # what kind of model it is, in a few words
+    how: ClassVar[str]  # how long it is fitted, in a few words
     needs_loss: ClassVar[bool]  # whether it is fitted by gradient descent, under a loss
     seeded: ClassVar[bool] = True  # whether another seed gives another model
     class_path: ClassVar[str]  # the class that is built from these settings, as module:Class
@@ -36,6 +37,7 @@ class ModelSettings(Settings):
 class GradientModelSettings(ModelSettings):
     """Settings of a model that is fitted by gradient descent, under a loss."""
 
+    how: ClassVar[str] = "until validation falls"
     needs_loss: ClassVar[bool] = True
     default_loss: ClassVar[str] = "mil"
     losses: ClassVar[tuple[str, ...] | None] = None  # those it can be fitted with; None: any
@@ -58,7 +60,6 @@ class ClosedFormSettings(ModelSettings):
     """Settings of a model that is fitted without a loss, and without gradient descent."""
 
     needs_loss: ClassVar[bool] = False
-    how: ClassVar[str]  # how it is fitted, in a few words
     preference: ClassVar[str | None] = None  # what makes its logits preferences; None: nothing does
 
 

@@ -1,21 +1,20 @@
-"""What the paper claims, held against the figures of a run: holds, does not hold, or cannot be told.
+"""The paper's claims checked against the figures of a run: each holds, does not hold, or cannot be decided.
 
-Where a run has compared two models user by user, an order of theirs that may be chance (p ≥ .05) cannot be told.
-Sections, tables and figures are counted as in the paper.
+If a run has compared two models user by user and their difference may be chance (p ≥ .05), a claim about their order
+cannot be decided. Sections, tables and figures are numbered as in the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from milrec.report import paper
 from milrec.report.summary import TAILS, Entry, entries_of, entry_of, smoothed
+from milrec.results import Results, TailName
 
-HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot be told"
-SIGNIFICANT = 0.05
-LEVEL = 0.005  # NDCG@100 that is as good as the same
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "cannot be told"
+LEVEL = 0.005  # a difference in NDCG@100 that does not matter
 
 CE, CE_SIG, PAIR, PAIR_SIG = "CE_Point lin-sig", "CE_Point sig-sig", "CE_Pair lin-sig", "CE_Pair sig-sig"
 MIL, MIL_SIG, MULTI = "MIL lin-sig", "MIL sig-sig", "MULTI tanh-lin"
@@ -24,58 +23,46 @@ MF_SQUARE, MF_CE, MF_MIL = "MF-square", "MF-CE", "MF-mil"
 Finding = tuple[str, str]  # verdict and evidence
 
 
-class _Untold(Exception):
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper: where the paper makes it, the verdict, and a sentence with the figures of the run."""
+
+    claim: str
+    where: str
+    verdict: str
+    evidence: str
+
+    @property
+    def decided(self) -> bool:
+        return self.verdict != UNDECIDED
+
+
+class _Undecided(Exception):
     """The run does not have what a claim is about."""
 
 
-def claims(results: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Every claim with where it stands in the paper, its verdict and a sentence with the figures of the run."""
+def claims(results: Results) -> list[Claim]:
+    """Every claim, checked."""
     run = _Run(results)
     checked = []
     for claim, where, check in CLAIMS:
         try:
             verdict, evidence = check(run)
-        except _Untold as reason:
-            verdict, evidence = UNTOLD, f"{reason}."
+        except _Undecided as reason:
+            verdict, evidence = UNDECIDED, f"{reason}."
             evidence = evidence[:1].upper() + evidence[1:]
-        checked.append({"claim": claim, "where": where, "verdict": verdict, "evidence": evidence})
+        checked.append(Claim(claim, where, verdict, evidence))
     return checked
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two models over the same users: first less second."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    users: int
-
-    @property
-    def told(self) -> bool:
-        return self.p < SIGNIFICANT
-
-
-def comparison(results: Mapping[str, Any], measure: str, first: str, second: str) -> Comparison | None:
-    """The paired comparison of two models of a run by their names, whichever stood first."""
-    for row in (results.get("comparisons") or {}).get(measure, ()):
-        figures = (row["difference"], row["low"], row["high"])
-        if (row["first"], row["second"]) == (first, second):
-            return Comparison(*figures, row["p"], row["users"])
-        if (row["first"], row["second"]) == (second, first):
-            return Comparison(-figures[0], -figures[2], -figures[1], row["p"], row["users"])
-    return None
-
-
-def said_p(p: float) -> str:
+def p_text(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
 class _Run:
-    """The figures of a run by the paper's names of models."""
+    """The figures of a run by the paper's names for models."""
 
-    def __init__(self, results: Mapping[str, Any]) -> None:
+    def __init__(self, results: Results) -> None:
         self.results, self.entries = results, entries_of(results)
 
     def has(self, model: str) -> bool:
@@ -84,58 +71,58 @@ class _Run:
     def entry(self, model: str) -> Entry:
         entry = entry_of(self.entries, model)
         if entry is None:
-            raise _Untold(f"{model} is not in this run")
+            raise _Undecided(f"{model} is not in this run")
         return entry
 
     def value(self, entry: Entry, measure: str) -> float:
         value = entry.mean(measure)
         if value is None:
-            raise _Untold(f"{entry.name} has no {_said(measure)}")
+            raise _Undecided(f"{entry.name} has no {_measure_name(measure)}")
         return value
 
-    def share(self, model: str, tail: str) -> float:
+    def share(self, model: str, tail: TailName) -> float:
         shares = self.entry(model).shares()
         if shares is None:
-            raise _Untold(f"{model} has no shares of the top 200")
+            raise _Undecided(f"{model} has no shares of the top 200")
         return shares[tail]
 
     def preferences(self, model: str) -> list[float]:
         found = self.entry(model).preferences()
         if found is None:
-            raise _Untold(f"{model} predicts no preferences")
+            raise _Undecided(f"{model} predicts no preferences")
         return found
 
-    def place(self, model: str, tail: str, rank: int) -> float:
+    def place(self, model: str, tail: TailName, rank: int) -> float:
         """Percent of users with an item of the interval around a place of the list (mean of five places)."""
         shares = self.entry(model).evolution(tail)
         parts = [self.entry(model).evolution(one) for one, _ in TAILS]
         if len(shares) < rank or not any(part[rank - 1] for part in parts):
-            raise _Untold(f"the lists have no place {rank}")
+            raise _Undecided(f"the lists have no place {rank}")
         return 100 * smoothed(shares)[rank - 1]
 
     def above(self, high: Entry, low: Entry, measure: str) -> Finding:
         """Is the first model better than the second?"""
         first, second = self.value(high, measure), self.value(low, measure)
-        paired = comparison(self.results, measure, high.name, low.name)
-        evidence = f"{_said(measure)}: {high.name} {first:.3f}, {low.name} {second:.3f}"
+        paired = self.results.comparison(measure, high.name, low.name)
+        evidence = f"{_measure_name(measure)}: {high.name} {first:.3f}, {low.name} {second:.3f}"
         if paired is None:
             return (HOLDS if first > second else FAILS), f"{evidence} ({first - second:+.3f})."
         evidence += (
-            f" ({paired.difference:+.3f}, 95 % interval {paired.low:+.3f} to {paired.high:+.3f}, {said_p(paired.p)})."
+            f" ({paired.difference:+.3f}, 95 % interval {paired.low:+.3f} to {paired.high:+.3f}, {p_text(paired.p)})."
         )
-        if not paired.told:
-            return UNTOLD, f"{evidence} This may be chance."
+        if paired.may_be_chance:
+            return UNDECIDED, f"{evidence} This may be chance."
         return (HOLDS if paired.difference > 0 else FAILS), evidence
 
 
-def _said(measure: str) -> str:
+def _measure_name(measure: str) -> str:
     return measure.replace("ndcg", "NDCG").replace("recall", "Recall")
 
 
 def _all(*findings: Finding) -> Finding:
-    """Holds where all do; fails where one does."""
+    """Holds if all do; fails if one does."""
     verdicts = {verdict for verdict, _ in findings}
-    verdict = FAILS if FAILS in verdicts else UNTOLD if UNTOLD in verdicts else HOLDS
+    verdict = FAILS if FAILS in verdicts else UNDECIDED if UNDECIDED in verdicts else HOLDS
     return verdict, " ".join(evidence for _, evidence in findings)
 
 
@@ -156,7 +143,7 @@ def _order(*pairs: tuple[str, str], measures: tuple[str, ...] = ("ndcg@100",)) -
 def _point_over_pair(run: _Run) -> Finding:
     pairs = [(point, pair) for point, pair in ((CE, PAIR), (CE_SIG, PAIR_SIG)) if run.has(point) and run.has(pair)]
     if not pairs:
-        raise _Untold("this run has not both a point-wise and a pair-wise model with the same encoder")
+        raise _Undecided("this run has not both a point-wise and a pair-wise model with the same encoder")
     return _order(*pairs, measures=("recall@1", "ndcg@100"))(run)
 
 
@@ -164,7 +151,7 @@ def _mil_level(run: _Run) -> Finding:
     mil, ce = run.entry(MIL), run.entry(CE)
     first, second = run.value(mil, "ndcg@100"), run.value(ce, "ndcg@100")
     evidence = f"NDCG@100: {mil.name} {first:.3f}, {ce.name} {second:.3f} ({first - second:+.4f})"
-    if paired := comparison(run.results, "ndcg@100", mil.name, ce.name):
+    if paired := run.results.comparison("ndcg@100", mil.name, ce.name):
         evidence += f"; 95 % interval {paired.low:+.4f} to {paired.high:+.4f}"
     return _plain(abs(first - second) <= LEVEL, f"{evidence}.")
 
@@ -174,7 +161,7 @@ def _mil_first_place(run: _Run) -> Finding:
     keys = {paper.key(model) for model in (MIL, MIL_SIG)}
     rivals = [one for one in run.entries if paper.key(one.name) in paper.known_models() - keys]
     if not ours or not rivals:
-        raise _Untold("this run has not both MIL and another model of the paper")
+        raise _Undecided("this run has not both MIL and another model of the paper")
     best, rival = (max(some, key=lambda one: run.value(one, "recall@1")) for some in (ours, rivals))
     return run.above(best, rival, "recall@1")
 
@@ -189,42 +176,42 @@ def _recovers(run: _Run) -> Finding:
 def _encoders(run: _Run) -> Finding:
     pairs = [(lin, sig) for lin, sig in ((CE, CE_SIG), (MIL, MIL_SIG)) if run.has(lin) and run.has(sig)]
     if not pairs:
-        raise _Untold("this run has no model with both encoders")
+        raise _Undecided("this run has no model with both encoders")
     values = [[run.value(run.entry(model), "ndcg@100") for model in pair] for pair in pairs]
     names = [run.entry(lin).name + " and sig-sig" for lin, _ in pairs]
-    said = "; ".join(f"{name} {lin:.3f}, {sig:.3f}" for name, (lin, sig) in zip(names, values, strict=True))
+    evidence = "; ".join(f"{name} {lin:.3f}, {sig:.3f}" for name, (lin, sig) in zip(names, values, strict=True))
     room = 2 * paper.UNCERTAINTY + 0.0005
-    return _plain(all(abs(lin - sig) <= room for lin, sig in values), f"NDCG@100: {said}.")
+    return _plain(all(abs(lin - sig) <= room for lin, sig in values), f"NDCG@100: {evidence}.")
 
 
 def _held_out(run: _Run) -> Finding:
-    if run.results["split"]["protocol"] != "users":
-        raise _Untold("this run holds out pairs, not users")
+    if run.results.split.protocol != "users":
+        raise _Undecided("this run holds out pairs, not users")
     return _order((CE, MULTI), (MIL, MULTI), measures=("recall@1", "ndcg@20"))(run)
 
 
-def _share(tail: str, high: str, low: str) -> Check:
+def _share(tail: TailName, high: str, low: str) -> Check:
     """The first model lists more of an interval than the second."""
 
     def check(run: _Run) -> Finding:
         more, less = run.share(high, tail), run.share(low, tail)
         change = f" ({100 * (more / less - 1):+.0f} %)" if less else ""
-        said = f"{run.entry(high).name} {more:.1f} %, {run.entry(low).name} {less:.1f} % of the top 200{change}."
-        return _plain(more > less, said)
+        evidence = f"{run.entry(high).name} {more:.1f} %, {run.entry(low).name} {less:.1f} % of the top 200{change}."
+        return _plain(more > less, evidence)
 
     return check
 
 
 def _fewer_popular(run: _Run) -> Finding:
     mil, ce = run.share(MIL, "short"), run.share(CE, "short")
-    said = f"{run.entry(MIL).name} {mil:.1f} %, {run.entry(CE).name} {ce:.1f} % of the top 200"
-    return _plain(mil < ce, f"{said} ({100 * (mil / ce - 1):+.0f} %)." if ce else f"{said}.")
+    evidence = f"{run.entry(MIL).name} {mil:.1f} %, {run.entry(CE).name} {ce:.1f} % of the top 200"
+    return _plain(mil < ce, f"{evidence} ({100 * (mil / ce - 1):+.0f} %)." if ce else f"{evidence}.")
 
 
 def _pushed_to_zero(run: _Run) -> Finding:
     ce, mil = run.preferences(CE)[0], run.preferences(MIL)[0]
-    said = f"Below .01: {run.entry(CE).name} {ce:.1f} %, {run.entry(MIL).name} {mil:.1f} % of all preferences."
-    return _plain(ce > 50 and mil < 0.05, said)
+    evidence = f"Below .01: {run.entry(CE).name} {ce:.1f} %, {run.entry(MIL).name} {mil:.1f} % of all preferences."
+    return _plain(ce > 50 and mil < 0.05, evidence)
 
 
 def _high_preferences(run: _Run) -> Finding:
@@ -234,40 +221,40 @@ def _high_preferences(run: _Run) -> Finding:
 
 def _pair_gives_more(run: _Run) -> Finding:
     pair, point = run.preferences(PAIR)[-1], run.preferences(CE)[-1]
-    said = f"Preferences of .9 or more: {run.entry(PAIR).name} {pair:.2f} %, {run.entry(CE).name} {point:.2f} %."
-    return _plain(pair > point, said)
+    evidence = f"Preferences of .9 or more: {run.entry(PAIR).name} {pair:.2f} %, {run.entry(CE).name} {point:.2f} %."
+    return _plain(pair > point, evidence)
 
 
 def _head_is_popular(run: _Run) -> Finding:
-    parts = [run.entry(CE).evolution(tail)[:100] for tail in ("short", "medium", "long")]
+    parts = [run.entry(CE).evolution(tail)[:100] for tail, _ in TAILS]
     if len(parts[0]) < 100:
-        raise _Untold("the lists have no place 100")
+        raise _Undecided("the lists have no place 100")
     short, medium, long = (sum(part) for part in parts)  # percent of a hundred places
-    said = f"{short:.0f} % short, {medium:.0f} % medium, {long:.0f} % long tail"
-    return _plain(short > max(medium, long), f"{run.entry(CE).name} in the first 100 places: {said}.")
+    evidence = f"{short:.0f} % short, {medium:.0f} % medium, {long:.0f} % long tail"
+    return _plain(short > max(medium, long), f"{run.entry(CE).name} in the first 100 places: {evidence}.")
 
 
 def _leaves_popular(run: _Run) -> Finding:
     first = 100 * run.entry(MIL).evolution("short")[0] if run.entry(MIL).evolution("short") else 0.0
     mil, ce = run.place(MIL, "short", 50), run.place(CE, "short", 50)
-    said = f"Short tail with {run.entry(MIL).name}: {first:.0f} % at place 1, {mil:.0f} % at place 50"
-    return _plain(first > 50 and mil < ce, f"{said} ({run.entry(CE).name} there: {ce:.0f} %).")
+    evidence = f"Short tail with {run.entry(MIL).name}: {first:.0f} % at place 1, {mil:.0f} % at place 50"
+    return _plain(first > 50 and mil < ce, f"{evidence} ({run.entry(CE).name} there: {ce:.0f} %).")
 
 
 def _medium_grows(run: _Run) -> Finding:
     top, later = run.place(MIL, "medium", 1), run.place(MIL, "medium", 100)
-    said = f"Medium tail with {run.entry(MIL).name}: {top:.0f} % at the top, {later:.0f} % at place 100."
-    return _plain(later > top, said)
+    evidence = f"Medium tail with {run.entry(MIL).name}: {top:.0f} % at the top, {later:.0f} % at place 100."
+    return _plain(later > top, evidence)
 
 
 def _long_expands(run: _Run) -> Finding:
     top, mil = run.place(MIL, "long", 1), run.place(MIL, "long", 100)
     rivals = {run.entry(model).name: run.place(model, "long", 100) for model in (CE, MULTI) if run.has(model)}
     if not rivals:
-        raise _Untold(f"{CE} is not in this run")
-    said = f"Long tail with {run.entry(MIL).name}: {top:.0f} % of users at the top, {mil:.0f} % at place 100"
+        raise _Undecided(f"{CE} is not in this run")
+    evidence = f"Long tail with {run.entry(MIL).name}: {top:.0f} % of users at the top, {mil:.0f} % at place 100"
     others = ", ".join(f"{name} {value:.0f} %" for name, value in rivals.items())
-    return _plain(mil > top and mil > max(rivals.values()), f"{said} (there {others}).")
+    return _plain(mil > top and mil > max(rivals.values()), f"{evidence} (there {others}).")
 
 
 def _long_over_short(run: _Run) -> Finding:

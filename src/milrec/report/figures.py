@@ -1,32 +1,32 @@
-"""The figures of the report page, from the entries of a run."""
+"""The figures of the report page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from milrec.report import svg
 from milrec.report.claims import CE, MIL, MULTI
 from milrec.report.paper import MIL_PAIRS
 from milrec.report.summary import TAILS, Entry, entry_of, smoothed
 from milrec.report.svg import Axis, Frame, Series
-from milrec.report.tables import PREFERENCE_NAMES, said_values
+from milrec.report.tables import PREFERENCE_NAMES, settings_text
+from milrec.results import DataFacts, Results, Search, TailName
 
-DASHES = {"short": "", "medium": "8 4", "long": "1.5 4"}  # as in the paper's figure 2
+DASHES: dict[TailName, str] = {"short": "", "medium": "8 4", "long": "1.5 4"}  # as in the paper's figure 2
 _OWN_DASHES = ("6 4", "2 3", "10 3 2 3")  # pairs of A and γ that are not the paper's
 _NEAR = 0.7  # of the best accuracy: what is below would spoil the scale
 _CURVES = {tail: f"evolution_{tail}" for tail, _ in TAILS}
 
 
-def draw(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, str]:
-    """Every figure that the run has something for, by its name in the page."""
+def draw(results: Results, entries: Sequence[Entry]) -> dict[str, str]:
+    """Every figure for which the run has data, by its name in the page."""
     shown = focus(entries)
     drawn = {
         "shares": shares(entries),
         "evolution": evolution(shown),
         **{_CURVES[tail]: evolution_of(entries, tail, name) for tail, name in TAILS if len(entries) > len(shown)},
         "trade": trade(entries),
-        "popularity": popularity(results["data"]),
+        "popularity": popularity(results.data),
         "preferences": preferences(entries),
         "learning": learning(entries),
         "missing_term": missing_term(used_pairs(entries)) if used_pairs(entries) else "",
@@ -35,7 +35,7 @@ def draw(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, str]
 
 
 def focus(entries: Sequence[Entry]) -> list[Entry]:
-    """The models of the paper's figure 2; where there are none, the first three of the run."""
+    """The models of the paper's figure 2, or if the run has none of them, its first three."""
     found = [entry for model in (MIL, CE, MULTI) if (entry := entry_of(entries, model)) is not None]
     return found or list(entries[:3])
 
@@ -57,8 +57,8 @@ def evolution(entries: Sequence[Entry]) -> str:
     return _places(curves, "Share of users with an item of each tail interval at each place", "users")
 
 
-def evolution_of(entries: Sequence[Entry], tail: str, name: str) -> str:
-    """One interval, of all models."""
+def evolution_of(entries: Sequence[Entry], tail: TailName, name: str) -> str:
+    """One interval, for all models."""
     curves = [
         Series(entry.name, entry.colour, list(range(1, len(places) + 1)), places)
         for entry in entries
@@ -68,7 +68,7 @@ def evolution_of(entries: Sequence[Entry], tail: str, name: str) -> str:
     return _places(curves, title, "users", svg.SMALL)
 
 
-def _percent(entry: Entry, tail: str) -> list[float]:
+def _percent(entry: Entry, tail: TailName) -> list[float]:
     return [100 * share for share in smoothed(entry.evolution(tail))]
 
 
@@ -81,7 +81,7 @@ def _places(curves: Sequence[Series], title: str, label: str, size: tuple[int, i
 
 
 def trade(entries: Sequence[Entry]) -> str:
-    """Accuracy against the long tail: a point for each model, a line over its dials where it has some."""
+    """Accuracy against the long tail: a point for each model, and a line over its dials if it has any."""
     near, _ = near_and_far(entries)
     floor = _NEAR * max(entry.mean("ndcg@100") or 0.0 for entry in entries)
     known = [
@@ -102,7 +102,7 @@ def trade(entries: Sequence[Entry]) -> str:
 
 
 def names_beside(entries: Sequence[Entry]) -> bool:
-    """Whether `trade` has room for the names of its points; otherwise it needs a legend."""
+    """Whether `trade` has room for the names beside its points; otherwise it needs a legend."""
     return len(entries) <= 6 and not any(entry.dialled() for entry in entries)
 
 
@@ -115,12 +115,11 @@ def near_and_far(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
 
 
 def _dialled(entry: Entry, floor: float) -> Series:
-    points = [point for point in entry.dialled() if point["ndcg@100"] >= floor]
-    longs, accuracies = [point["long_share@200"] for point in points], [point["ndcg@100"] for point in points]
+    points = [point for point in entry.dialled() if point.accuracy >= floor]
     tips = [
-        f"dial {point['dial']:g}, NDCG@100 {accuracy:.4f}, long tail {long:.1f} %"
-        for point, long, accuracy in zip(points, longs, accuracies, strict=True)
+        f"dial {point.dial:g}, NDCG@100 {point.accuracy:.4f}, long tail {point.long_share:.1f} %" for point in points
     ]
+    longs, accuracies = [point.long_share for point in points], [point.accuracy for point in points]
     return Series(entry.name, entry.colour, longs, accuracies, tips=tips)
 
 
@@ -131,24 +130,25 @@ def preferences(entries: Sequence[Entry]) -> str:
 
 
 def learning(entries: Sequence[Entry]) -> str:
-    """Validation while fitting, of each model's first seed."""
+    """Validation while fitting, for the first seed of each model."""
     curves = [
-        Series(entry.name, entry.colour, history["epochs"], history["measures"])
+        Series(entry.name, entry.colour, history.epochs, history.measures)
         for entry in entries
-        if (history := entry.runs[0].get("history")) and history["measures"]
+        if (history := entry.curve()) is not None
     ]
     if not curves:
         return ""
     x = svg.axis("epochs", [value for curve in curves for value in curve.xs], zero=True)
-    measures = {entry.runs[0]["settings"]["training"]["measure"] for entry in entries if entry.runs[0].get("history")}
-    name = measures.pop().replace("ndcg", "NDCG") if len(measures) == 1 else "measure"
+    measures = {entry.runs[0].settings.measure for entry in entries if entry.runs[0].history is not None}
+    known = measures.pop() if len(measures) == 1 else None
+    name = "measure" if known is None else known.replace("ndcg", "NDCG")
     y = svg.axis(f"validation {name}", [value for curve in curves for value in curve.ys])
     return svg.lines(curves, Frame(x, y), "Validation measure over epochs", marks=True)
 
 
-def popularity(data: Mapping[str, Any]) -> str:
-    curve, (short, medium), n_items = data["popularity_curve"], data["interval_cuts"], data["items"]
-    ranks, adopters = [point[0] for point in curve], [point[1] for point in curve]
+def popularity(data: DataFacts) -> str:
+    (short, medium), n_items = data.interval_cuts, data.items
+    ranks, adopters = [rank for rank, _ in data.popularity_curve], [count for _, count in data.popularity_curve]
     x = Axis("items, most popular first", 1, max(n_items, 2), log=True)
     frame = Frame(x, svg.axis("adopters", adopters, log=True))
     zones = "".join(
@@ -161,21 +161,20 @@ def popularity(data: Mapping[str, Any]) -> str:
 
 def used_pairs(entries: Sequence[Entry]) -> list[tuple[float, float]]:
     """A and γ of the MIL models of a run."""
-    losses = [(entry.runs[0].get("settings") or {}).get("loss") or {} for entry in entries]
-    pairs = [(loss["missing_weight"], loss["missing_exponent"]) for loss in losses if loss.get("loss") == "mil"]
+    pairs = [pair for entry in entries if (pair := entry.runs[0].settings.missing_term) is not None]
     return list(dict.fromkeys(pairs))
 
 
 def missing_term_lines(used: Sequence[tuple[float, float]]) -> list[tuple[str, str, str]]:
     """Name, colour and dash of the lines of `missing_term`: the paper's pairs, then others of the run."""
-    here = "" if set(MIL_PAIRS) <= set(used) else " (in this run)"  # where all are, there is nothing to tell apart
+    here = "" if set(MIL_PAIRS) <= set(used) else " (in this run)"  # if all are, there is nothing to tell apart
     lines = [
-        (_said_pair(pair) + (here if pair in used else ""), f"ramp-{number}", "")
+        (_pair_text(pair) + (here if pair in used else ""), f"ramp-{number}", "")
         for number, pair in enumerate(MIL_PAIRS)
     ]
     others = [pair for pair in used if pair not in MIL_PAIRS]
     return lines + [
-        (_said_pair(pair) + here, "ink", _OWN_DASHES[number % len(_OWN_DASHES)]) for number, pair in enumerate(others)
+        (_pair_text(pair) + here, "ink", _OWN_DASHES[number % len(_OWN_DASHES)]) for number, pair in enumerate(others)
     ]
 
 
@@ -191,24 +190,23 @@ def missing_term(used: Sequence[tuple[float, float]]) -> str:
     return svg.lines(curves, Frame(Axis("predicted preference", 0, 1), y), "The missing term of MIL")
 
 
-def _said_pair(pair: tuple[float, float]) -> str:
+def _pair_text(pair: tuple[float, float]) -> str:
     weight, exponent = pair
     digits, _, power = f"{weight:e}".partition("e")
-    said = f"{float(digits):g}e{int(power)}" if weight >= 1e4 else f"{weight:g}"
-    return f"A = {said}, γ = {exponent:g}"
+    height = f"{float(digits):g}e{int(power)}" if weight >= 1e4 else f"{weight:g}"
+    return f"A = {height}, γ = {exponent:g}"
 
 
-def trials(search: Mapping[str, Any], colour: str) -> str:
+def trials(search: Search, colour: str) -> str:
     """The trials of a search by number: given-up ones hollow, the chosen one ringed."""
-    known = [trial for trial in search["trials"] if trial.get("value") is not None]
+    known = [(trial, trial.value) for trial in search.trials if trial.value is not None]
     if not known:
         return ""
-    numbers, values = [trial["number"] + 1 for trial in known], [trial["value"] for trial in known]
-    tips = [f"{said_values(trial['values'])}; {trial['value']:.4f}, {trial['state']}" for trial in known]
-    marks = Series("trial", colour, numbers, values, tips=tips, hollow=[trial["state"] != "done" for trial in known])
-    done = [trial for trial in known if trial["state"] == "done"]
-    chosen = max(done, key=lambda trial: trial["value"], default=None)
-    x = Axis("trial", 0, len(search["trials"]) + 1, whole=True)
-    y = svg.axis(f"validation {search['measure'].replace('ndcg', 'NDCG')}", values)
-    ring = None if chosen is None else (chosen["number"] + 1, chosen["value"])
-    return svg.scatter([marks], Frame(x, y, *svg.SMALL), f"Trials of {search['name']}", ring)
+    numbers, values = [trial.number + 1 for trial, _ in known], [value for _, value in known]
+    tips = [f"{settings_text(trial.values)}; {value:.4f}, {trial.state}" for trial, value in known]
+    marks = Series("trial", colour, numbers, values, tips=tips, hollow=[trial.state != "done" for trial, _ in known])
+    chosen = search.best()
+    x = Axis("trial", 0, len(search.trials) + 1, whole=True)
+    y = svg.axis(f"validation {search.measure.replace('ndcg', 'NDCG')}", values)
+    ring = None if chosen is None or chosen.value is None else (chosen.number + 1, chosen.value)
+    return svg.scatter([marks], Frame(x, y, *svg.SMALL), f"Trials of {search.name}", ring)

@@ -1,12 +1,13 @@
-"""results.json → one self-contained HTML page. A pure function: it computes no measure and needs no torch.
+"""Results → one self-contained HTML page. A pure function: it computes no measure and needs no torch.
 
-Entries of the same model with several seeds are shown as their mean. Results of older runs, without a search, dials,
+Entries of the same model with several seeds are shown as their mean. Results of older runs, without searches, dials,
 comparisons or a table of the paper, are shown without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,24 @@ from markupsafe import Markup
 
 from milrec.errors import FolderError
 from milrec.report import figures, paper, tables
-from milrec.report.claims import FAILS, HOLDS, UNTOLD, claims
+from milrec.report.claims import FAILS, HOLDS, UNDECIDED, claims
 from milrec.report.summary import TAILS, Entry, entries_of
+from milrec.results import Results
 from milrec.storage import new_file
 
 
-def render(results: Mapping[str, Any]) -> str:
-    """The page, as text."""
-    if not isinstance(results, Mapping) or results.get("format") != "milrec-results":
-        raise FolderError("these are not the results of a milrec run")
-    if not results.get("models"):
+@dataclass(frozen=True)
+class SearchFigure:
+    """A search as the page shows it."""
+
+    name: str
+    summary: str
+    figure: Markup
+
+
+def render(results: Results) -> str:
+    """The page as text."""
+    if not results.models:
         raise FolderError("the run has no finished model yet; let it finish, then ask for the report")
     entries = entries_of(results)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -33,8 +42,8 @@ def render(results: Mapping[str, Any]) -> str:
     return environment.from_string(template).render(
         results=results,
         entries=entries,
-        failures=results.get("failures") or [],
-        measures=tables.measures(entries, results["split"]["protocol"] == "given"),
+        failures=results.failures,
+        measures=tables.measures(entries, results.split.protocol == "given"),
         **_paper(results, entries),
         **_figures(results, entries),
         comparisons=tables.comparisons(results, entries),
@@ -43,7 +52,7 @@ def render(results: Mapping[str, Any]) -> str:
     )
 
 
-def write_report(results: Mapping[str, Any], page: Path) -> Path:
+def write_report(results: Results, page: Path) -> Path:
     """The page as a file, which appears whole or not at all."""
     text = render(results)
     with new_file(page) as draft:
@@ -51,33 +60,30 @@ def write_report(results: Mapping[str, Any], page: Path) -> Path:
     return page
 
 
-def _paper(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
-    """Our figures beside the paper's, and the paper's claims, those that can be told first."""
+def _paper(results: Results, entries: Sequence[Entry]) -> dict[str, Any]:
+    """Our figures beside the paper's, and the paper's claims, those that can be decided first."""
     reference = paper.reference(results)
-    cuts = results["data"]["interval_cuts"]
     checked = claims(results)
-    told = [claim for claim in checked if claim["verdict"] != UNTOLD]
-    untold = [claim for claim in checked if claim["verdict"] == UNTOLD]
-    counts = [f"{sum(claim['verdict'] == verdict for claim in checked)} {said}"
-              for verdict, said in ((HOLDS, "hold"), (FAILS, "do not hold"), (UNTOLD, "cannot be told"))]  # fmt: skip
+    words = {HOLDS: "hold", FAILS: "do not hold", UNDECIDED: "cannot be told"}
+    counts = [f"{sum(claim.verdict == verdict for claim in checked)} {word}" for verdict, word in words.items()]
     return {
         "reference": reference,
         "papers_data": paper.data_set_of(results) is not None,
-        "beside": [] if reference is None else tables.beside_paper(entries, reference, cuts),
-        "told": told,
-        "untold": untold,
-        "said_claims": ", ".join(counts),
+        "beside": [] if reference is None else tables.beside_paper(entries, reference, results.data.interval_cuts),
+        "decided": [claim for claim in checked if claim.decided],
+        "undecided": [claim for claim in checked if not claim.decided],
+        "claim_counts": ", ".join(counts),
     }
 
 
-def _figures(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
+def _figures(results: Results, entries: Sequence[Entry]) -> dict[str, Any]:
     near, far = figures.near_and_far(entries)
     return {
         "figures": {name: Markup(svg) for name, svg in figures.draw(results, entries).items()},
         "tails": [(tail, name, figures.DASHES[tail]) for tail, name in TAILS],
         "focus": figures.focus(entries),
         "with_preferences": [entry for entry in entries if entry.preferences() is not None],
-        "with_curves": [entry for entry in entries if (entry.runs[0].get("history") or {}).get("measures")],
+        "with_curves": [entry for entry in entries if entry.curve() is not None],
         "missing_terms": figures.missing_term_lines(figures.used_pairs(entries)),
         "in_trade": [] if figures.names_beside(entries) else near,
         "far_below": [f"{entry.name} (NDCG@100 {entry.mean('ndcg@100') or 0:.3f})" for entry in far],
@@ -85,13 +91,13 @@ def _figures(results: Mapping[str, Any], entries: Sequence[Entry]) -> dict[str, 
     }
 
 
-def _searches(results: Mapping[str, Any], entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def _searches(results: Results, entries: Sequence[Entry]) -> list[SearchFigure]:
     colours = {entry.name: entry.colour for entry in entries}
     return [
-        {
-            "name": search["name"],
-            "said": tables.said_search(search),
-            "figure": Markup(figures.trials(search, colours.get(search["name"], "soft"))),
-        }
-        for search in results.get("searches") or []
+        SearchFigure(
+            search.name,
+            tables.search_summary(search),
+            Markup(figures.trials(search, colours.get(search.name, "soft"))),
+        )
+        for search in results.searches
     ]

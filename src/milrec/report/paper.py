@@ -1,6 +1,6 @@
-"""The paper's own figures, and which model and data set of the paper ours are (arXiv 1805.00121). No torch.
+"""The paper's own figures, and which of its models and data sets ours correspond to (arXiv 1805.00121). No torch.
 
-`paper.csv` holds tables 2 to 6 and 8; what the paper says of its data (tables 1 and 7) stands here.
+`paper.csv` holds tables 2 to 6 and 8; what the paper says about its data (tables 1 and 7) is in this module.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
-UNCERTAINTY = 0.003  # of a measure, by another seed; the captions of tables 2 to 4 say so
+from milrec.results import PaperDataSet, PaperTableName, Results
+
+UNCERTAINTY = 0.003  # of a measure, with another seed, according to the captions of tables 2 to 4
 SHARE_ROOM = 1.0  # percentage points; the paper gives no uncertainty of its shares
 CUT_ROOM = 0.02  # of an interval cut: another split moves it by less
 
-METRICS, HELD_OUT, SHARES, PREFERENCES = "metrics", "held-out users", "top-200 share", "preference distribution"
+METRICS: PaperTableName = "metrics"
+HELD_OUT: PaperTableName = "held-out users"
+SHARES, PREFERENCES = "top-200 share", "preference distribution"
 PREFERENCE_BINS = ("[0.0,0.01)", "[0.01,0.25)", "[0.25,0.5)", "[0.5,0.7)", "[0.7,0.9)", "[0.9,1.0]")
 MIL_PAIRS = ((5e1, 2), (1e3, 4), (2e4, 6), (1e6, 10), (5e9, 15))  # A and γ of figure 1
 
@@ -33,13 +36,13 @@ class DataSet:
     metrics_table: int
 
 
-DATA_SETS = {
+DATA_SETS: dict[PaperDataSet, DataSet] = {
     "ml-20m": DataSet("MovieLens-20M", 136_700, 20_300, (177, 784), 2),
     "netflix": DataSet("Netflix", 463_400, 17_700, (251, 965), 3),
     "lastfm-360k": DataSet("Last.fm-360K", 350_200, 24_600, (351, 2240), 4),
 }
 
-# Other names of the paper's models, in the form of `key`; table 5 calls MULTI tanh-lin Multi-DAE.
+# Other names of the paper's models, as `key` writes them; table 5 calls MULTI tanh-lin Multi-DAE.
 _ALIASES = {
     "cepoint": "cepointlinsig",
     "cepair": "cepairlinsig",
@@ -54,7 +57,7 @@ _ALIASES = {
 
 
 def key(name: str) -> str:
-    """A model's name in the form in which ours and the paper's are compared."""
+    """A model's name, simplified so that ours and the paper's can be compared."""
     plain = re.sub(r"[\W_]+", "", name.lower())
     return _ALIASES.get(plain, plain)
 
@@ -65,8 +68,8 @@ def _rows() -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def figures(table: str, dataset: str) -> dict[str, dict[str, float]]:
-    """A table of the paper for a data set: model → metric → value; empty where the paper has none."""
+def figures(table: str, dataset: PaperDataSet) -> dict[str, dict[str, float]]:
+    """A table of the paper for a data set: model → metric → value; empty if the paper has none."""
     found: dict[str, dict[str, float]] = {}
     for row in _rows():
         if (row["table"], row["dataset"]) == (table, dataset):
@@ -80,26 +83,26 @@ def known_models() -> frozenset[str]:
     return frozenset(key(row["model"]) for row in _rows())
 
 
-def model_of(name: str, table: Mapping[str, Any]) -> str | None:
-    """The model of a table of the paper that ours is, by its name."""
+def model_of(name: str, table: Mapping[str, object]) -> str | None:
+    """The model in a table of the paper that goes by the name of ours."""
     return next((model for model in table if key(model) == key(name)), None)
 
 
-def data_set_of(results: Mapping[str, Any]) -> str | None:
-    """The data set of the paper whose size the data of a run have: users within 2 %, items within 5 %.
+def data_set_of(results: Results) -> PaperDataSet | None:
+    """The data set of the paper that is as large as a run's data: users within 2 %, items within 5 %.
 
-    Users who are held out count; items that nobody adopted in the training part are in no catalogue.
+    Held-out users count; items that nobody adopted in the training part are not in the catalogue.
     """
-    split, users, items = results["split"], results["data"]["users"], results["data"]["items"]
-    if split["protocol"] == "users":
-        users += split.get("validation_users_in_part", 0) + split.get("test_users_in_part", 0)
+    split, users, items = results.split, results.data.users, results.data.items
+    if split.protocol == "users":
+        users += split.validation_users_in_part + split.test_users_in_part
     for name, known in DATA_SETS.items():
         if abs(users - known.users) <= 0.02 * known.users and abs(items - known.items) <= 0.05 * known.items:
             return name
     return None
 
 
-def table_name(table: str, dataset: str) -> str:
+def table_name(table: str, dataset: PaperDataSet) -> str:
     """What the paper calls it."""
     numbers = {HELD_OUT: 5, PREFERENCES: 6, "cuts": 7, SHARES: 8}
     return f"table {DATA_SETS[dataset].metrics_table if table == METRICS else numbers[table]}"
@@ -107,32 +110,31 @@ def table_name(table: str, dataset: str) -> str:
 
 @dataclass(frozen=True)
 class Reference:
-    """What of the paper a run is held against, and why its figures may not be compared, if so."""
+    """The table of the paper that a run is compared with, and why the figures may not be comparable."""
 
-    table: str
-    dataset: str
-    differs: str  # empty where data and split are the paper's
+    table: PaperTableName
+    dataset: PaperDataSet
+    differs: str  # empty if data and split are the paper's
 
     @property
     def data(self) -> DataSet:
         return DATA_SETS[self.dataset]
 
 
-def reference(results: Mapping[str, Any]) -> Reference | None:
-    """None where the recipe names no table of the paper. Data that are another of the paper's sets take that set."""
-    wanted = results.get("paper")
-    if not wanted:
+def reference(results: Results) -> Reference | None:
+    """None if the recipe names no table of the paper; data that are another of the paper's sets count as that set."""
+    if results.paper is None:
         return None
-    table, named = wanted["table"], wanted["dataset"]
+    table, named = results.paper.table, results.paper.dataset
     found = data_set_of(results)
     dataset = found if found and figures(table, found) else named
     if found != dataset:
-        data, known = results["data"], DATA_SETS[dataset]
+        data, known = results.data, DATA_SETS[dataset]
         differs = (
             f"These are not the paper's data: {known.title} has {known.users:,} users and {known.items:,} items, "
-            f"this run {data['users']:,} and {data['items']:,}."
+            f"this run {data.users:,} and {data.items:,}."
         )
-    elif (results["split"]["protocol"] == "users") != (table == HELD_OUT):
+    elif (results.split.protocol == "users") != (table == HELD_OUT):
         differs = "The data are the paper's, but they are not split as for this table."
     else:
         differs = ""

@@ -1,4 +1,4 @@
-"""Runs of results.json, grouped: one entry per model, its figures means over the seeds."""
+"""The runs in results.json, grouped: one entry per model, its figures means over the seeds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from milrec.report.paper import key
+from milrec.results import FitHistory, ModelRun, Results, TailName
 
-TAILS = (("short", "short tail"), ("medium", "medium tail"), ("long", "long tail"))
+TAILS: tuple[tuple[TailName, str], ...] = (("short", "short tail"), ("medium", "medium tail"), ("long", "long tail"))
 
-# Colours of the page by `paper.key`: a model has the same one in every report, the paper's in the paper's figure.
+# Colours by `paper.key`: a model has the same colour in every report, the paper's models those of the paper's figure.
 _COLOURS = {
     "millinsig": "mil",
     "cepointlinsig": "ce",
@@ -25,70 +26,80 @@ _N_OTHER_COLOURS = 12
 
 
 @dataclass(frozen=True)
+class DialMean:
+    """Accuracy and long-tail share of a model's lists at a popularity dial, means over the seeds."""
+
+    dial: float
+    accuracy: float  # NDCG@100
+    long_share: float  # percent of the top 200
+
+
+@dataclass(frozen=True)
 class Entry:
     """One model of a run, fitted with one or several seeds."""
 
     name: str
     colour: str
-    runs: Sequence[Mapping[str, Any]]  # one per seed
+    runs: Sequence[ModelRun]  # one per seed
 
     def values(self, measure: str) -> list[float]:
-        """Of every seed that has one."""
-        return [value for run in self.runs if (value := run["evaluation"].get(measure)) is not None]
+        """One for each seed that has the measure."""
+        return [value for run in self.runs if (value := run.evaluation.mean(measure)) is not None]
 
     def mean(self, measure: str) -> float | None:
         values = self.values(measure)
         return statistics.fmean(values) if values else None
 
     def deviation(self, measure: str) -> float | None:
-        """Standard deviation over the seeds; None of a single one."""
+        """Standard deviation over the seeds; None with a single seed."""
         values = self.values(measure)
         return statistics.stdev(values) if len(values) > 1 else None
 
-    def interval(self, measure: str) -> Sequence[float] | None:
-        """The bootstrap interval over users, of a model with one seed."""
-        found = self.runs[0]["evaluation"].get("intervals", {}).get(measure) if len(self.runs) == 1 else None
-        return found if found and None not in found else None
+    def interval(self, measure: str) -> tuple[float, float] | None:
+        """The bootstrap interval over users, for a model with one seed."""
+        found = self.runs[0].evaluation.intervals.get(measure) if len(self.runs) == 1 else None
+        if found is None or found[0] is None or found[1] is None:
+            return None
+        return found[0], found[1]
 
-    def shares(self) -> dict[str, float] | None:
+    def shares(self) -> dict[TailName, float] | None:
         """Percent of the top 200 in each interval of the tail."""
-        found = self._parts("top_200_share")
-        return {tail: statistics.fmean(one[tail] for one in found) for tail, _ in TAILS} if found else None
+        found = [share for run in self.runs if (share := run.evaluation.top_200_share) is not None]
+        return {tail: statistics.fmean(one.of(tail) for one in found) for tail, _ in TAILS} if found else None
 
-    def evolution(self, tail: str) -> list[float]:
+    def evolution(self, tail: TailName) -> list[float]:
         """Share of users with an item of the interval at each place."""
-        return _means([one[tail] for one in self._parts("rank_evolution")])
+        return _means([one.of(tail) for run in self.runs if (one := run.evaluation.rank_evolution) is not None])
 
     def preferences(self) -> list[float] | None:
         """Percent of predicted preferences in each interval of table 6; None for a model that predicts none."""
-        return _means(self._parts("preference_distribution")) or None
+        return _means([one for run in self.runs if (one := run.evaluation.preference_distribution)]) or None
 
-    def dialled(self) -> list[dict[str, float]]:
-        """Accuracy and long-tail share at each popularity dial; empty where none was asked for."""
-        measures = ("ndcg@100", "long_share@200")
-        by_dial: dict[float, list[Mapping[str, Any]]] = {}
+    def dialled(self) -> list[DialMean]:
+        """Accuracy and long-tail share at each popularity dial; empty if the recipe has none."""
+        by_dial: dict[float, list[tuple[float, float]]] = {}
         for run in self.runs:
-            for point in run.get("dialled") or ():
-                if all(point.get(measure) is not None for measure in measures):
-                    by_dial.setdefault(point["dial"], []).append(point)
-        return [
-            {"dial": dial, **{measure: statistics.fmean(point[measure] for point in points) for measure in measures}}
-            for dial, points in sorted(by_dial.items())
-        ]
+            for point in run.dialled:
+                accuracy, long_share = point.mean("ndcg@100"), point.mean("long_share@200")
+                if accuracy is not None and long_share is not None:
+                    by_dial.setdefault(point.dial, []).append((accuracy, long_share))
+        return [DialMean(dial, *_means(points)) for dial, points in sorted(by_dial.items())]
 
     def tuned(self) -> Mapping[str, Any]:
-        """Settings that a search chose."""
-        return self.runs[0].get("tuned") or {}
+        """The settings that a search chose."""
+        return self.runs[0].tuned
 
-    def _parts(self, name: str) -> list[Any]:
-        return [found for run in self.runs if (found := run["evaluation"].get(name))]
+    def curve(self) -> FitHistory | None:
+        """How the fit with the first seed went, if it was validated on the way."""
+        history = self.runs[0].history
+        return history if history is not None and history.measures else None
 
 
-def entries_of(results: Mapping[str, Any]) -> list[Entry]:
+def entries_of(results: Results) -> list[Entry]:
     """The models of a run in their order."""
-    runs: dict[str, list[Mapping[str, Any]]] = {}
-    for run in results["models"]:
-        runs.setdefault(run["name"], []).append(run)
+    runs: dict[str, list[ModelRun]] = {}
+    for run in results.models:
+        runs.setdefault(run.name, []).append(run)
     entries: list[Entry] = []
     others = 0
     for name, mine in runs.items():
@@ -100,12 +111,12 @@ def entries_of(results: Mapping[str, Any]) -> list[Entry]:
 
 
 def entry_of(entries: Sequence[Entry], model: str) -> Entry | None:
-    """The first entry that is a model of the paper."""
+    """The first entry that stands for a model of the paper."""
     return next((entry for entry in entries if key(entry.name) == key(model)), None)
 
 
 def smoothed(values: Sequence[float], width: int = 2) -> list[float]:
-    """A running mean over a few places: the shape, without the jitter of single places."""
+    """A running mean over a few places: the shape without the jitter."""
     windows = [values[max(0, place - width) : place + width + 1] for place in range(len(values))]
     return [statistics.fmean(window) for window in windows]
 

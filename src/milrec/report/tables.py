@@ -1,4 +1,4 @@
-"""The tables of the report page as plain values: measures, beside the paper, comparisons, searches, how it was made."""
+"""The tables of the report page as plain values: measures, ours beside the paper's, comparisons, how it was made."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from milrec.report import paper
-from milrec.report.claims import MIL, comparison, said_p
+from milrec.report.claims import MIL, p_text
 from milrec.report.summary import TAILS, Entry, entry_of
+from milrec.results import Results, Search, TrialState
 
 PREFERENCE_NAMES = ("< .01", ".01–.25", ".25–.5", ".5–.7", ".7–.9", "≥ .9")
 
@@ -49,7 +50,7 @@ _NAMES = {column.measure: column.name for column in COLUMNS}
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure as it is printed: below it, its spread or what it is compared with."""
+    """A figure as it is printed; below it its spread, or what it is compared with."""
 
     text: str
     below: str = ""
@@ -60,7 +61,7 @@ class Cell:
 @dataclass(frozen=True)
 class Row:
     name: str
-    colour: str  # empty for a row that is no model
+    colour: str  # empty for a row that is not a model
     cells: Sequence[Cell]
 
 
@@ -78,7 +79,7 @@ class Table:
 def measures(entries: Sequence[Entry], given: bool = False) -> Table:
     """Every model × every measure that one of them has, the best of each column marked.
 
-    Recall with the divisor of other papers is shown where the test part was given: there are published figures.
+    Recall with the divisor of other papers is shown if the test part was given: then there are published figures.
     """
     columns = [
         column
@@ -99,7 +100,7 @@ def measures(entries: Sequence[Entry], given: bool = False) -> Table:
 
 
 def _best(column: Column, entries: Sequence[Entry]) -> float | None:
-    """The best value of a column as it is printed; None where no end is better or all are the same."""
+    """The best value of a column as it is printed; None if neither end is better or all values are the same."""
     values = {round(value, column.digits) for entry in entries if (value := entry.mean(column.measure)) is not None}
     if column.better == "none" or (len(values) == 1 and len(entries) > 1):
         return None
@@ -123,14 +124,14 @@ Figures = Mapping[str, tuple[float | None, float | None]]  # metric → mean and
 
 @dataclass(frozen=True)
 class _Source:
-    """A table of the paper: what its metrics are called here, and where our figures are."""
+    """A table of the paper: what we call its metrics, and how to get our figures for them."""
 
     table: str
     title: str
     names: Mapping[str, str]
     ours: Callable[[Entry], Figures]
     digits: int
-    room: float  # a difference that agrees
+    room: float  # up to this difference, figures agree
 
 
 def _our_measures(entry: Entry) -> Figures:
@@ -145,7 +146,7 @@ def _our_preferences(entry: Entry) -> Figures:
     return dict(zip(paper.PREFERENCE_BINS, ((share, None) for share in entry.preferences() or ()), strict=False))
 
 
-_SHARE_NAMES = {tail: f"{name}, %" for tail, name in TAILS}
+_SHARE_NAMES: dict[str, str] = {tail: f"{name}, %" for tail, name in TAILS}
 _BIN_NAMES = {bin_: f"{name}, %" for bin_, name in zip(paper.PREFERENCE_BINS, PREFERENCE_NAMES, strict=True)}
 _SOURCES = (
     _Source(paper.METRICS, "Relevance and novelty", _NAMES, _our_measures, 3, paper.UNCERTAINTY),
@@ -190,7 +191,7 @@ def _beside(entries: Sequence[Entry], reference: paper.Reference, source: _Sourc
 def _against(
     figure: tuple[float | None, float | None], theirs: float | None, source: _Source, comparable: bool
 ) -> Cell:
-    """Ours, and below it the paper's with the difference; a mark where they agree as printed."""
+    """Ours, and below it the paper's with the difference; a mark if they agree as printed."""
     (ours, deviation), digits = figure, source.digits
     text = "–" if ours is None else f"{ours:.{digits}f}"
     if ours is not None and deviation is not None:
@@ -216,9 +217,9 @@ def _cuts(reference: paper.Reference, cuts: Sequence[int]) -> Table:
     return Table(title, "", columns, [Row("items", "", cells)], f"within {100 * paper.CUT_ROOM:g} % of the paper")
 
 
-def comparisons(results: Mapping[str, Any], entries: Sequence[Entry]) -> Table | None:
+def comparisons(results: Results, entries: Sequence[Entry]) -> Table | None:
     """MIL (or the model with the best NDCG@100) against every other, user by user."""
-    compared = [name for name, rows in (results.get("comparisons") or {}).items() if rows]
+    compared = [name for name, made in results.comparisons.items() if made]
     if not compared or len(entries) < 2:
         return None
     reference = entry_of(entries, MIL) or max(entries, key=lambda entry: entry.mean("ndcg@100") or 0.0)
@@ -237,33 +238,33 @@ def comparisons(results: Mapping[str, Any], entries: Sequence[Entry]) -> Table |
     )
 
 
-def _paired(results: Mapping[str, Any], measure: str, first: str, second: str) -> Cell:
-    found = comparison(results, measure, first, second)
+def _paired(results: Results, measure: str, first: str, second: str) -> Cell:
+    found = results.comparison(measure, first, second)
     if found is None:
         return Cell("–")
     word, tone = ("better", "good") if found.difference > 0 else ("worse", "bad")
-    if not found.told:
+    if found.may_be_chance:
         word, tone = "may be chance", ""
     interval = f"{found.low:+.4f} to {found.high:+.4f}"
     tip = f"over {found.users:,} users"
-    return Cell(f"{found.difference:+.4f} {word}", f"{interval}, {said_p(found.p)}", tone, tip)
+    return Cell(f"{found.difference:+.4f} {word}", f"{interval}, {p_text(found.p)}", tone, tip)
 
 
-def said_values(values: Mapping[str, Any]) -> str:
-    """Settings in words."""
+def settings_text(values: Mapping[str, Any]) -> str:
+    """Settings and their values on one line."""
     shown = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in values.items()}
     return ", ".join(f"{name} = {value}" for name, value in shown.items())
 
 
-def said_search(search: Mapping[str, Any]) -> str:
+def search_summary(search: Search) -> str:
     """What a search tried, and what it chose."""
-    trials = search["trials"]
-    states = Counter(trial["state"] for trial in trials)
-    others = ", ".join(f"{states[state]} {state}" for state in ("given up", "failed", "broken") if states[state])
-    tried = f"{len(trials)} {'trial' if len(trials) == 1 else 'trials'}{f' ({others})' if others else ''}"
-    values = [trial["value"] for trial in trials if trial["state"] == "done" and trial.get("value") is not None]
-    best = f"; validation {_NAMES.get(search['measure'], search['measure'])} {max(values):.4f}" if values else ""
-    return f"{tried}{best}. Chosen: {said_values(search['tuned'])}."
+    n_trials, states = len(search.trials), Counter(trial.state for trial in search.trials)
+    not_done: tuple[TrialState, ...] = ("given up", "failed", "broken")
+    others = ", ".join(f"{states[state]} {state}" for state in not_done if states[state])
+    tried = f"{n_trials} {'trial' if n_trials == 1 else 'trials'}{f' ({others})' if others else ''}"
+    best = search.best()
+    value = f"; validation {_NAMES.get(search.measure, search.measure)} {best.value:.4f}" if best else ""
+    return f"{tried}{value}. Chosen: {settings_text(search.tuned)}."
 
 
 def making(entries: Sequence[Entry]) -> Table:
@@ -278,16 +279,16 @@ def making(entries: Sequence[Entry]) -> Table:
 
 
 def _made(entry: Entry) -> list[Cell]:
-    histories = [history for run in entry.runs if (history := run.get("history"))]
-    validations = [value for run in entry.runs if (value := run.get("validation")) is not None]
+    histories = [run.history for run in entry.runs if run.history is not None]
+    validations = [run.validation for run in entry.runs if run.validation is not None]
     return [
-        Cell(", ".join(str(run["seed"]) for run in entry.runs)),
-        Cell(_range((history["epochs"][-1] for history in histories if history["epochs"]), "{:g}")),
-        Cell(_range((step for history in histories if (step := history.get("kept_iteration"))), "{:,}")),
+        Cell(", ".join(str(run.seed) for run in entry.runs)),
+        Cell(_range((history.epochs[-1] for history in histories if history.epochs), "{:g}")),
+        Cell(_range((history.kept_iteration for history in histories if history.kept_iteration), "{:,}")),
         Cell(f"{statistics.fmean(validations):.4f}" if validations else "–"),
-        Cell(_range((run["fit_seconds"] for run in entry.runs), "{:.1f}")),
-        Cell(_range((run["peak_memory_mib"] for run in entry.runs), "{:,}")),
-        Cell(said_values(entry.tuned()) or "–"),
+        Cell(_range((run.fit_seconds for run in entry.runs), "{:.1f}")),
+        Cell(_range((run.peak_memory_mib for run in entry.runs if run.peak_memory_mib is not None), "{:,}")),
+        Cell(settings_text(entry.tuned()) or "–"),
     ]
 
 

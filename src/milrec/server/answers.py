@@ -5,12 +5,20 @@ A `Raw…` body has the schema of a body, but is read by `checking`, which says 
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
 
+from milrec.errors import BusyError, MilrecError, UnknownIdError
 from milrec.lists.query import Answer
 from milrec.server.model import Served
+from milrec.server.requests import invalid_request
+
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 Tail = Literal["short", "medium", "long"]
 
@@ -152,9 +160,7 @@ class Curve(BaseModel):
 
 
 def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
-    """An answer of the library as the server gives it out: ids as text, each item with its place by popularity."""
-    catalogue = served.recommender.catalogue
-    places = catalogue.places[catalogue.item_numbers([one.item for one in answer.items])].tolist()
+    """An answer of the library as the server sends it, with ids as text."""
     items = [
         {
             "rank": one.rank,
@@ -163,10 +169,10 @@ def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
             "score": one.score,
             "popularity": one.popularity,
             "tail": one.tail,
-            "place": place,
+            "place": one.place,
             "reasons": [{"item": str(r.item), "title": r.title, "weight": r.weight} for r in one.reasons],
         }
-        for one, place in zip(answer.items, places, strict=True)
+        for one in answer.items
     ]
     return {
         "model": served.name,
@@ -175,3 +181,55 @@ def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
         "shares": answer.shares,
         "mean_popularity": answer.mean_popularity,
     }
+
+
+def in_json(value: Any) -> str:
+    """JSON in ASCII, so that even an id with half a character in it can be sent."""
+    return _ENCODER.encode(value)
+
+
+def json_response(value: Any, status: int = 200, headers: Any = None) -> Response:
+    return text_response(in_json(value), status, headers)
+
+
+def text_response(text: str, status: int = 200, headers: Any = None) -> Response:
+    return Response(text, status, headers, media_type="application/json")
+
+
+def error_response(sentence: str, status: int, headers: Any = None) -> Response:
+    return json_response({"error": sentence}, status, headers)
+
+
+def add_error_answers(app: FastAPI) -> None:
+    """Turn every exception into a status and one sentence."""
+
+    @app.exception_handler(UnknownIdError)
+    async def unknown_id(request: Request, error: UnknownIdError) -> Response:
+        in_the_body = request.method == "POST" and not request.url.path.endswith("/reload")
+        return error_response(str(error), 422 if in_the_body else 404)
+
+    @app.exception_handler(MilrecError)
+    async def wrong_request(request: Request, error: MilrecError) -> Response:
+        return error_response(str(error), 422)
+
+    @app.exception_handler(BusyError)
+    async def busy(request: Request, error: BusyError) -> Response:
+        return error_response(str(error), 503, {"retry-after": "1"})
+
+    @app.exception_handler(RequestValidationError)
+    async def unreadable_request(request: Request, error: RequestValidationError) -> Response:
+        return error_response(invalid_request(error.errors()), 422)
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> Response:
+        sentences = {
+            404: "there is nothing at this address; see /docs",
+            405: f"this address does not take {request.method[:20]}; see /docs",
+            400: "the body is not readable JSON",
+        }
+        return error_response(sentences.get(error.status_code, str(error.detail)), error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def failure(request: Request, error: Exception) -> Response:
+        sentence = "something went wrong in the server; its log has the details under this answer's X-Request-ID"
+        return error_response(sentence, 500)

@@ -16,15 +16,11 @@ from typing import Any
 
 from milrec.errors import BusyError
 from milrec.lists.query import Answer, Asked, Query
+from milrec.server.limits import work_in
 from milrec.server.model import Served
 
-_FOLDED_TOGETHER = 8  # new users of a matrix factorization in a portion
 _PORTION = 10_000  # items, reasons and rules that are worked on before others have their turn
-
-
-def size_of(n: int, reasons: int, n_rules: int) -> int:
-    """How much work a list is: n × (1 + reasons + rules)."""
-    return n * (1 + reasons + n_rules)
+_FOLDED_IN = 8  # new users whose factors have to be fitted, in a portion
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +38,15 @@ class _List:
     @property
     def size(self) -> int:
         """As much of a portion as the list takes; folding in takes long, and longer still with reasons."""
-        size = size_of(self.query.n, self.query.reasons, len(self.query.rules))
-        if self.served.recommender.fitted.model.folds_in:
+        size = work_in(self.query.n, self.query.reasons, len(self.query.rules))
+        if self.served.recommender.folds_in:
             if self.query.reasons:
                 return _PORTION
-            return size if self.query.user is not None else max(size, _PORTION // _FOLDED_TOGETHER)
+            return size if self.query.user is not None else max(size, _PORTION // _FOLDED_IN)
         return size
 
 
-class Scorer:
+class Batcher:
     """The thread, and what waits for it."""
 
     def __init__(self, together: int, look: Callable[[int], None] | None = None) -> None:
@@ -59,7 +55,7 @@ class Scorer:
         self._jobs: SimpleQueue[_Call | _List | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="milrec-scorer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="milrec-batcher", daemon=True)
         self._thread.start()
 
     def answer(self, served: Served, query: Query) -> Future[Answer]:

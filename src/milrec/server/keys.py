@@ -55,12 +55,12 @@ def read_keys(path: Path | None, environment: str | None = None) -> Keys:
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise SettingsError(f"there is no key file '{path}'; milrec serve --new-key NAME makes a key") from None
+            raise SettingsError(f"there is no key file '{path}'; make a key with `new_key(NAME)`") from None
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"key file '{path}' cannot be read ({error.__class__.__name__})") from None
         lines += _parsed(text.splitlines(), f"key file '{path}'")
         if not lines:
-            raise SettingsError(f"key file '{path}' has no key: nobody could ask; add one with --new-key NAME")
+            raise SettingsError(f"key file '{path}' has no key; make one with `new_key(NAME)`")
     told = os.environ.get(KEYS_VARIABLE) if environment is None else environment
     if told is not None:
         more = _parsed(told.replace(",", "\n").splitlines(), f"environment variable {KEYS_VARIABLE}")
@@ -79,9 +79,7 @@ def _parsed(lines: Iterable[str], where: str) -> list[tuple[str, str]]:
             continue
         match = _LINE.fullmatch(text)
         if match is None:
-            raise SettingsError(
-                f"line {number} of {where} is not NAME sha256:HASH; make one with milrec serve --new-key NAME"
-            )
+            raise SettingsError(f"line {number} of {where} is not NAME sha256:HASH; make a line with `new_key(NAME)`")
         found.append((match["name"], match["hash"]))
     return found
 

@@ -1,292 +1,250 @@
-"""What every request passes: host, key, limits, time-out; and on its way out: safe headers, a log line, the figures.
+"""What every request passes through on its way in and out: ASGI layers that do one thing each (see `create_app`).
 
-A log line names the route and not the path, never a body, a key or an id: who asks for what is nobody's business.
+Those that ask who is calling are in access.py. A log line names the route and not the path, and never a body, a key
+or an id: who asked for what stays private.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from milrec.server.keys import Keys
-from milrec.server.requests import Limits
-from milrec.server.telemetry import Measured
+from milrec.errors import BusyError
+from milrec.server.access import KEY_OWNER, header, refuse
+from milrec.server.telemetry import Metrics, log
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-log = logging.getLogger("milrec.server.app")
-
-_HEADERS = {
-    b"content-security-policy": b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
-    b"form-action 'self'; frame-ancestors 'none'",
-    b"x-content-type-options": b"nosniff",
-    b"x-frame-options": b"DENY",
-    b"referrer-policy": b"no-referrer",
-    b"cross-origin-resource-policy": b"same-origin",
-}
-_PROBES = ("/healthz", "/readyz")  # asked by address, whatever the server is called
-_PATIENCE = 0.25  # seconds until it is watched whether the client is still there
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-
-
-class Refused(HTTPException):
-    """A request that is not let in: a status and a sentence."""
-
-    def __init__(self, status: int, sentence: str, **headers: str) -> None:
-        super().__init__(status, sentence, {name.replace("_", "-"): value for name, value in headers.items()})
+_REQUEST_ID = "milrec.request_id"
+_GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SAFE_HEADERS = [
+    (
+        b"content-security-policy",
+        b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+        b"form-action 'self'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+_METHODS = ("GET", "HEAD", "POST", "OPTIONS")
+_CLIENT_HAS_GONE = 499
+_PATIENCE = 0.25  # seconds before we start to watch whether the client is still there
+_RELOAD = re.compile(r"/v1/models/[^/]+/reload")
 
 
-class Room:
-    """How many lists, or other requests, are being worked on."""
+class AnswerHeaders:
+    """Gives every answer its request's id (a proxy's, or a new one) and headers that keep browsers out of trouble."""
 
-    def __init__(self) -> None:
-        self.taken = 0
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._prefix, self._numbers = secrets.token_hex(4).encode(), itertools.count(1)
 
-    @contextmanager
-    def take(self, number: int) -> Iterator[None]:
-        self.taken += number
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = header(scope, b"x-request-id")
+        request_id = given if _GIVEN_ID.fullmatch(given) else b"%s-%d" % (self._prefix, next(self._numbers))
+        scope[_REQUEST_ID] = request_id.decode()
+        caching = b"no-store" if scope["path"].startswith("/v1") else b"no-cache"
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = message.get("headers", [])
+                names = {name.lower() for name, _ in own}
+                more = [*_SAFE_HEADERS, (b"x-request-id", request_id), (b"cache-control", caching)]
+                message = {**message, "headers": [*own, *(pair for pair in more if pair[0] not in names)]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class RequestLog:
+    """Counts and times every request, and writes one line about it to the log; failures of ours with a traceback."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, status = time.perf_counter(), _CLIENT_HAS_GONE
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        self._metrics.running.inc()
         try:
-            yield
+            await self._app(scope, receive, noting)
+        except Exception:  # the app has answered already
+            log.exception("failed", extra={"facts": {"id": scope[_REQUEST_ID]}})
         finally:
-            self.taken -= number
+            self._metrics.running.dec()
+            self._write(scope, status, time.perf_counter() - started)
 
-    def check(self, limit: int) -> None:
-        if self.taken > limit:
-            raise Refused(503, "the server is busy; try again in a second", retry_after="1")
-
-
-@dataclass
-class _Sent:
-    """What has gone out so far of an answer."""
-
-    status: int | None = None
-
-
-class _Inward:
-    """The body of a request, but not more of it than is allowed, whatever its head said."""
-
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self._limit = receive, limit
-        self._read = 0
-        self.reading = False  # whether the app waits for more of the body
-
-    async def __call__(self) -> Message:
-        self.reading = True
-        message = await self._receive()
-        self.reading = message.get("more_body", False)
-        self._read += len(message.get("body", b""))
-        if self._read > self._limit:
-            raise Refused(413, _too_large(self._limit), connection="close")
-        return message
-
-    async def end(self) -> None:
-        """Wait until the client has gone."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    def _write(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.requests.labels(route, method, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        client = scope.get("client")
+        facts = {
+            "id": scope[_REQUEST_ID],
+            "method": method,
+            "route": route,
+            "status": status,
+            "ms": round(1000 * seconds, 2),
+            "client": client[0] if client else None,
+            "key": scope.get(KEY_OWNER),
+        }
+        log.info("request", extra={"facts": facts})
 
 
-class _Watch:
-    """Gives a request up when its client has gone; one that is answered at once is not watched at all."""
+class ClientWatch:
+    """Gives a request up when its client has gone before the answer began."""
 
-    def __init__(self, inward: _Inward, sent: _Sent) -> None:
-        self._inward, self._sent = inward, sent
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watched = _Watched(receive, send)
+        try:
+            await self._app(scope, watched.receive, watched.send)
+        except asyncio.CancelledError:
+            if not watched.client_has_gone:
+                raise
+        finally:
+            watched.stop()
+
+
+class _Watched:
+    """A request whose client is watched; one that is answered quickly is not watched at all."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._reading = self._answering = False
         self._request = asyncio.current_task()
         self._watcher: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(_PATIENCE, self._begin)
-        self.gone = False
+        self.client_has_gone = False
 
-    def _begin(self) -> None:
-        if self._inward.reading:
-            self._timer = self._loop.call_later(_PATIENCE, self._begin)
-        else:
-            self._watcher = self._loop.create_task(self._wait())
+    async def receive(self) -> Message:
+        self._reading = True
+        message = await self._receive()
+        self._reading = message.get("more_body", False)
+        return message
 
-    async def _wait(self) -> None:
-        await self._inward.end()
-        if self._sent.status is None and self._request is not None:
-            self.gone = True
-            self._request.cancel()
+    async def send(self, message: Message) -> None:
+        self._answering = True
+        await self._send(message)
 
     def stop(self) -> None:
         self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
 
+    def _begin(self) -> None:
+        if self._reading:  # the app itself would learn that the client has gone
+            self._timer = self._loop.call_later(_PATIENCE, self._begin)
+        else:
+            self._watcher = self._loop.create_task(self._watch())
 
-class Gate:
-    """The outermost layer of the server."""
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self._answering and self._request is not None:
+            self.client_has_gone = True
+            self._request.cancel()
 
-    def __init__(
-        self,
-        app: App,
-        keys: Keys,
-        limits: Limits,
-        measured: Measured,
-        open_metrics: bool,
-        hosts: frozenset[str] | None,
-        room: Room,
-    ) -> None:
-        self._app, self._keys, self._limits, self._measured = app, keys, limits, measured
-        self._open_metrics, self._hosts, self._room = open_metrics, hosts, room
-        self._prefix, self._numbers = secrets.token_hex(4).encode(), itertools.count(1)  # of requests without an id
+
+class Capacity:
+    """How many lists, or other requests, are being worked on."""
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    @contextmanager
+    def take(self, number: int) -> Iterator[None]:
+        self.used += number
+        try:
+            yield
+        finally:
+            self.used -= number
+
+    def check(self, limit: int) -> None:
+        if self.used > limit:
+            raise BusyError("the server is busy; try again in a second")
+
+
+class CapacityLimit:
+    """Refuses API requests while as much as possible is being worked on already."""
+
+    def __init__(self, app: ASGIApp, capacity: Capacity, limit: int) -> None:
+        self._app, self._capacity, self._limit = app, capacity, limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
-            return
-        started, sent = time.perf_counter(), _Sent()
-        headers = {name.lower(): value for name, value in scope["headers"]}
-        given = headers.get(b"x-request-id", b"")
-        request_id = given if _REQUEST_ID.fullmatch(given) else b"%s-%d" % (self._prefix, next(self._numbers))
-        outward = _outward(send, sent, request_id, scope["path"])
-        owner: str | None = None
-        inward = _Inward(receive, self._limits.max_body)
-        watch = _Watch(inward, sent)
-        self._measured.running.inc()
+        with self._capacity.take(1):
+            try:
+                if scope["path"].startswith("/v1/"):
+                    self._capacity.check(self._limit)
+            except BusyError as error:
+                return await refuse(scope, receive, send, 503, str(error), retry_after="1")
+            await self._app(scope, receive, send)
+
+
+class BodyLimit:
+    """Refuses a body that is too large, and reads no more than is allowed of one whose length is not declared."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self._app, self._limit = app, limit
+        self._sentence = f"the request body is larger than {limit:,} bytes"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        length = header(scope, b"content-length")
+        if length.isdigit() and int(length[:20]) > self._limit:
+            return await refuse(scope, receive, send, 413, self._sentence, connection="close")
+        n_read = 0
+
+        async def receive_within_limit() -> Message:
+            nonlocal n_read
+            message = await receive()
+            n_read += len(message.get("body", b""))
+            if n_read > self._limit:
+                raise HTTPException(413, self._sentence, {"connection": "close"})
+            return message
+
+        await self._app(scope, receive_within_limit, send)
+
+
+class TimeLimit:
+    """Gives up requests that take too long; but for a reload, which takes as long as its folder is large."""
+
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
+        self._app, self._seconds = app, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST" and _RELOAD.fullmatch(scope["path"]):
+            return await self._app(scope, receive, send)
+        answering = False
+
+        async def noting(message: Message) -> None:
+            nonlocal answering
+            answering = True
+            await send(message)
+
         try:
-            with self._room.take(1):
-                owner = self._admitted(scope, headers)
-                async with asyncio.timeout(None if _takes_its_time(scope) else self._limits.timeout):
-                    await self._app(scope, inward, outward)
-        except Refused as refused:
-            await _refuse(outward, sent, refused)
+            async with asyncio.timeout(self._seconds) as limit:
+                await self._app(scope, receive, noting)
         except TimeoutError:
-            sentence = f"there was no answer within {self._limits.timeout:g} seconds; ask for less or try again"
-            await _refuse(outward, sent, Refused(503, sentence, retry_after="1"))
-        except asyncio.CancelledError:
-            if not watch.gone:
+            if not limit.expired():
                 raise
-        except Exception:  # answered in the app already; said here, once
-            log.exception("failed", extra={"facts": {"id": request_id.decode()}})
-        finally:
-            watch.stop()
-            self._measured.running.dec()
-            self._note(scope, sent, request_id, owner, time.perf_counter() - started)
-
-    def _admitted(self, scope: Scope, headers: dict[bytes, bytes]) -> str | None:
-        """The owner of the key, where one is needed."""
-        path, owner = scope["path"], None
-        self._refuse_strangers(headers, path)
-        guarded = path.startswith("/v1/") or path == "/v1" or (path == "/metrics" and not self._open_metrics)
-        if self._keys and guarded:
-            key = _key(headers)
-            if key is None:
-                raise Refused(
-                    401,
-                    "this server needs a key: send it as 'Authorization: Bearer KEY' or 'X-API-Key: KEY'",
-                    www_authenticate="Bearer",
-                )
-            owner = self._keys.owner(key)
-            if owner is None:
-                raise Refused(401, "this key is not known to the server", www_authenticate="Bearer")
-        if path.startswith("/v1/"):
-            self._room.check(self._limits.max_running)
-        length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length[:20]) > self._limits.max_body:
-            raise Refused(413, _too_large(self._limits.max_body), connection="close")
-        return owner
-
-    def _refuse_strangers(self, headers: dict[bytes, bytes], path: str) -> None:
-        """Keep pages of other sites out: those in the same browser, and those that give our address another name."""
-        host = _name_of(headers.get(b"host", b"").decode("latin-1"))
-        if self._hosts is not None and host not in self._hosts and path not in _PROBES:
-            raise Refused(421, f"this server is not known as '{host[:100]}'; start it with --allow-host NAME")
-        if path.startswith("/v1/") and headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
-            raise Refused(403, "pages of other sites may not ask this server")
-
-    def _note(self, scope: Scope, sent: _Sent, request_id: bytes, owner: str | None, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "none")
-        status = sent.status or 499  # nothing went out: the client has gone
-        known = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "OPTIONS") else "other"
-        self._measured.requests.labels(route, known, str(status)).inc()
-        self._measured.seconds.labels(route).observe(seconds)
-        client = scope.get("client")
-        facts = {
-            "id": request_id.decode(),
-            "method": known,
-            "route": route,
-            "status": status,
-            "ms": round(1000 * seconds, 2),
-            "client": client[0] if client else None,
-            "key": owner,
-        }
-        log.info("request", extra={"facts": facts})
-
-
-def _name_of(host: str) -> str:
-    """The name in a Host header, without its port."""
-    name, bracket, _ = host.partition("]")
-    return name.removeprefix("[") if bracket else host.partition(":")[0].lower()
-
-
-def _key(headers: dict[bytes, bytes]) -> str | None:
-    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-    key = token.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()
-    return key.decode("latin-1") or None
-
-
-def _too_large(limit: int) -> str:
-    return f"the request body is larger than {limit:,} bytes"
-
-
-def _takes_its_time(scope: Scope) -> bool:
-    """A reload: it lasts as long as the folder is large, and goes on whoever waits for it."""
-    return bool(scope["method"] == "POST" and re.fullmatch(r"/v1/models/[^/]+/reload", scope["path"]))
-
-
-def _outward(send: Send, sent: _Sent, request_id: bytes, path: str) -> Send:
-    async def outward(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            sent.status = message["status"]
-            own = {name.lower() for name, _ in message.get("headers", [])}
-            more = {**_HEADERS, b"x-request-id": request_id}
-            more[b"cache-control"] = b"no-store" if path.startswith("/v1") else b"no-cache"
-            extra = [(name, value) for name, value in more.items() if name not in own]
-            message = {**message, "headers": [*message.get("headers", []), *extra]}
-        await send(message)
-
-    return outward
-
-
-async def _refuse(send: Send, sent: _Sent, refused: Refused) -> None:
-    """Say what is wrong, unless an answer is half out already."""
-    if sent.status is not None:
-        return
-    body = json.dumps({"error": refused.detail}).encode()
-    more = [(name.encode(), value.encode()) for name, value in (refused.headers or {}).items()]
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
-    await send({"type": "http.response.start", "status": refused.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-class JsonLines(logging.Formatter):
-    """Each log record as one line of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "facts", {}),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+            if not answering:  # half an answer cannot be taken back
+                sentence = f"there was no answer within {self._seconds:g} seconds; ask for less, or try again"
+                await refuse(scope, receive, send, 503, sentence, retry_after="1")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from milrec.data.interactions import Interactions
 from milrec.errors import FolderError, MilrecError
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue
-from milrec.lists.query import Answer
+from milrec.lists.query import Answer, Query
 from milrec.recommender import Recommender
 from milrec.storage import MANIFEST, Manifest, open_folder, read_json
 
@@ -33,7 +33,7 @@ class Window:
         self._lock = threading.Lock()
 
     def add(self, answer: Answer) -> None:
-        items = self._catalogue.item_numbers([one.item for one in answer.items])  # no item twice
+        items = np.array([one.number for one in answer.items], dtype=np.int32)  # no item twice
         with self._lock:
             if len(self._lists) < self.size:
                 self._lists.append(items)
@@ -64,39 +64,40 @@ class Served:
     loaded_at: str
     window: Window
 
-    def item(self, item: Any) -> dict[str, Any]:
-        """What is known of an item of the catalogue."""
-        catalogue = self.recommender.catalogue
-        number = int(catalogue.item_numbers([item])[0])
-        return {
-            "item": str(item),
-            "title": catalogue.titles[number],
-            "popularity": int(catalogue.popularity[number]),
-            "tail": TAIL_NAMES[catalogue.intervals[number]],
-            "place": int(catalogue.places[number]),
-        }
+    def item(self, item: str) -> dict[str, Any]:
+        """One item of the catalogue."""
+        return self._items(self.recommender.catalogue.item_numbers([item]))[0]
 
     def find_items(self, text: str, n: int) -> list[dict[str, Any]]:
-        return [self.item(one) for one in self.recommender.find_items(text, n)["item"].to_pylist()]
+        return self._items(self.recommender.catalogue.find_items(text, n))
 
     def find_users(self, text: str, n: int) -> list[str]:
         return [str(one) for one in self.recommender.find_users(text, n)]
 
     def similar(self, item: str, n: int) -> dict[str, Any]:
         """The items most like an item, and by which measure."""
-        table = self.recommender.similar_items(item, n)
-        measure = table.column_names[-1]
-        rows = zip(*(table[name].to_pylist() for name in ("rank", "item", measure)), strict=True)
-        items = [{"rank": rank, **self.item(one), "likeness": likeness} for rank, one, likeness in rows]
-        return {"items": items, "measure": measure}
+        found = self.recommender.nearest_items(item, n)
+        rows = zip(self._items(found.items), found.likeness.tolist(), strict=True)
+        items = [{"rank": rank, **one, "likeness": likeness} for rank, (one, likeness) in enumerate(rows, start=1)]
+        return {"items": items, "measure": found.measure}
 
     def user(self, user: str) -> dict[str, Any]:
         """What a known user adopted and rejected."""
-        table = self.recommender.user_items(user)
-        parts: dict[str, list[dict[str, Any]]] = {"adopted": [], "rejected": []}
-        for entry, item in zip(table["entry"].to_pylist(), table["item"].to_pylist(), strict=True):
-            parts[entry].append(self.item(item))
-        return {"user": user, **parts}
+        found = self.recommender.ask(Query(user))
+        return {"user": user, "adopted": self._items(found.adopted), "rejected": self._items(found.rejected)}
+
+    def _items(self, numbers: npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
+        """Items as answers show them, their ids as text."""
+        return [
+            {
+                "item": str(one.item),
+                "title": one.title,
+                "popularity": one.popularity,
+                "tail": one.tail,
+                "place": one.place,
+            }
+            for one in self.recommender.catalogue.describe(numbers)
+        ]
 
     def facts(self) -> dict[str, Any]:
         """What there is to know of the model and of the data that it was fitted on."""
@@ -122,14 +123,13 @@ class Served:
 
     def popularity_curve(self, points: int) -> dict[str, Any]:
         """Popularity by rank, at ranks that lie evenly on a logarithmic scale."""
-        falling = self.recommender.catalogue.falling
-        n_items = len(falling)
-        ranks = np.unique(np.geomspace(1, n_items, num=points).round().astype(np.int64))
-        short, medium, _ = (len(members) for members in self.recommender.catalogue.members)
+        catalogue = self.recommender.catalogue
+        ranks, popularity = catalogue.popularity_curve(points)
+        short, medium, _ = (len(members) for members in catalogue.members)
         return {
-            "n_items": n_items,
+            "n_items": len(catalogue.popularity),
             "ranks": ranks.tolist(),
-            "popularity": falling[ranks - 1].tolist(),
+            "popularity": popularity.tolist(),
             "cuts": {"short": short, "medium": short + medium},
         }
 

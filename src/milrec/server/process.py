@@ -1,81 +1,80 @@
-"""milrec serve: the command, its process, its signals and its log."""
+"""The process of a server: its address, its signals and its log."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import errno
 import logging
+import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from milrec.errors import SettingsError
 
 if TYPE_CHECKING:
     from milrec.server.app import Server
 
-_SWITCH_SECONDS = 0.0002  # not 0.005: so long the scoring thread would keep the one that talks to clients waiting
-_THIS_MACHINE = frozenset({"127.0.0.1", "::1", "localhost"})
-
-
-def known_hosts(address: str, keys: bool, more: Sequence[str]) -> frozenset[str] | None:
-    """The names that the server may be asked by; None: any.
-
-    Without keys, whoever reaches the port may ask. On a loopback address that is this machine alone, unless a page of
-    another site makes its own name lead here; such a name is refused.
-    """
-    if not more and (keys or not ipaddress.ip_address(address).is_loopback):
-        return None
-    return _THIS_MACHINE | {address} | {name.lower() for name in more}
+_SWITCH_SECONDS = 0.0002  # not 0.005: the scoring thread would keep the one that talks to clients waiting for so long
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """The address, taken but not listening: nobody waits at a server that is still loading."""
+    """A socket with this address that does not listen yet: no client waits for a server that is still loading."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         taken = socket.socket(family, kind, protocol)
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # on Windows this would let two servers share a port
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(address)
-    except (OSError, UnicodeError) as error:  # the latter: '..' is no name at all
-        why = getattr(error, "strerror", None) or "not a name of a host"
-        raise SettingsError(f"'{host}' port {port} cannot be listened on ({why}); choose another") from None
+    except (OSError, UnicodeError) as error:  # the latter: '..' is not a name at all
+        raise SettingsError(_why_not(host, port, error)) from None
     return taken
 
 
-def run(server: Server, taken: socket.socket) -> None:
-    """Serve until a signal ends it."""
-    import uvicorn
+def _why_not(host: str, port: int, error: OSError | UnicodeError) -> str:
+    number = getattr(error, "errno", None)
+    if number == errno.EADDRINUSE:
+        return f"port {port} is in use; choose another `port`"
+    if number == errno.EACCES:
+        return f"you may not use port {port}; choose a `port` from 1024 up"
+    why = getattr(error, "strerror", None) or "not a host name"
+    return f"the server cannot listen on '{host}' ({why}); choose another `host`"
 
-    from milrec.cli.output import say
+
+def run(server: Server, taken: socket.socket, started: Callable[[str], None]) -> None:
+    """Serve until a signal ends it; `started` is called with the server's URL as soon as it answers."""
+    import uvicorn
+    from uvicorn.server import HANDLED_SIGNALS
+
     from milrec.server.app import create_app
-    from milrec.server.middleware import JsonLines, log
+    from milrec.server.telemetry import JsonLines, log
 
     host, port = taken.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    names = [served.name for served in server.service.models]
+    names = [served.name for served in server.registry.models]
 
     class Process(uvicorn.Server):
-        """uvicorn's server with our signals: it ends with code 0, and SIGHUP reloads."""
+        """uvicorn's server with our signals: those that end it end it with code 0, and SIGHUP reloads the models."""
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, self.handle_exit, number, None)
-            wanted = asyncio.Event()
-            loop.add_signal_handler(signal.SIGHUP, wanted.set)
+            loop, wanted = asyncio.get_running_loop(), asyncio.Event()
+            handlers: dict[int, Any] = dict.fromkeys(HANDLED_SIGNALS, self.handle_exit)
+            if hasattr(signal, "SIGHUP"):  # not on Windows
+                handlers[signal.SIGHUP] = lambda *_: loop.call_soon_threadsafe(wanted.set)
             reloading = loop.create_task(_reload_when(wanted, server, names))
-            yield
+            with _handled(handlers):
+                yield
             reloading.cancel()
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             log.info("serving", extra={"facts": {"address": address, "models": names, "keys": bool(server.keys)}})
-            say(f"Serving {', '.join(names)} at {address} (the page), {address}/docs (the API); Ctrl-C ends it.")
-            sys.stdout.flush()
+            started(address)
 
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
@@ -95,10 +94,24 @@ def run(server: Server, taken: socket.socket) -> None:
     log.info("stopped")
 
 
+@contextmanager
+def _handled(handlers: dict[int, Any]) -> Iterator[None]:
+    """Our own signal handlers for a while: plain ones, as every system has them. Only the main thread may set any."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
 async def _reload_when(wanted: asyncio.Event, server: Server, names: Sequence[str]) -> None:
-    """Reload all models whenever it is wanted; if it is again meanwhile, once more."""
+    """Reload all models when this is wanted, and once more if it is wanted again meanwhile."""
     while await wanted.wait():
         wanted.clear()
         for name in names:
-            with suppress(Exception):  # the log says it
+            with suppress(Exception):  # the log has it
                 await server.reload(name, wait=True)

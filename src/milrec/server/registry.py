@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from milrec.errors import FolderError, MilrecError, SettingsError, UnknownIdError, unknown
+from milrec.interrupts import pause_point
 from milrec.lists.query import Query
-from milrec.server.batcher import Scorer
+from milrec.server.batcher import Batcher
 from milrec.server.model import Served, load_served
 
 
-class Service:
+class Registry:
     """The models being served, by name; the first is the one that is asked where none is named."""
 
     def __init__(
@@ -32,7 +33,7 @@ class Service:
         self._known = known
         self._models = {name: load_served(name, path, known) for name, path in folders.items()}
         self._loading = threading.Lock()
-        self.scorer = Scorer(together, look)
+        self.batcher = Batcher(together, look)
         for served in self._models.values():
             self._try(served)
 
@@ -59,8 +60,9 @@ class Service:
         if not self._loading.acquire(blocking=wait):
             raise FolderError("another reload is under way; try again when it is done")
         try:
-            self.scorer.check()
+            self.batcher.check()
             new = load_served(name, old.path, self._known)
+            pause_point("reload")
             self._try(new)
             self._models[name] = new
             return new
@@ -69,7 +71,7 @@ class Service:
 
     def _try(self, served: Served) -> None:
         try:
-            self.scorer.call(partial(_try, served)).result()
+            self.batcher.call(partial(_try, served)).result()
         except MilrecError:
             raise
         except Exception as error:
@@ -77,7 +79,7 @@ class Service:
             raise FolderError(f"the model in '{served.path}' makes no list ({kind}: {error})") from error
 
     def stop(self) -> None:
-        self.scorer.stop()
+        self.batcher.stop()
 
 
 def _try(served: Served) -> None:

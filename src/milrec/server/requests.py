@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictInt, StrictStr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainValidator,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
+from pydantic_core import CoreSchema
 
 from milrec.errors import SettingsError
 from milrec.lists.query import Query
 from milrec.lists.rules import Rule
-from milrec.server.batcher import size_of
-from milrec.settings import Settings
-
-
-class Limits(Settings):
-    """What one request, and all at a time, may ask for."""
-
-    max_body: int = Field(1_000_000, ge=1, description="bytes of a request body")
-    max_list: int = Field(1_000, ge=1, description="items in a list (n)")
-    max_ids: int = Field(10_000, ge=1, description="ids in adopted, rejected, allow and exclude, each")
-    max_reasons: int = Field(20, ge=0, description="reasons for each item")
-    max_batch: int = Field(100, ge=1, description="requests in a batch")
-    max_total: int = Field(50_000, ge=1, description="n × (1 + reasons + rules), over all lists of a request")
-    max_running: int = Field(512, ge=1, description="lists at a time; who asks for more is told to try again")
-    timeout: float = Field(30, gt=0, description="seconds until a request is given up")
-
+from milrec.server.limits import Limits, work_in
+from milrec.settings import sentence_of, shown
 
 _ID_LISTS = ("adopted", "rejected", "allow", "exclude")
 _RULE = '{"tail": "long", "at_least": "30%"}'
@@ -44,7 +40,7 @@ def read_request(raw: Any, limits: Limits) -> RecommendBody:
     try:
         body = RecommendBody.model_validate(raw)
     except ValidationError as error:
-        raise SettingsError(sentence_of(error.errors(include_url=False))) from None
+        raise SettingsError(_sentence(error.errors(include_url=False), RecommendBody)) from None
     within("n", body.n, limits.max_list)
     within("reasons", body.reasons, limits.max_reasons)
     check_total([body], limits)
@@ -79,39 +75,39 @@ def within(name: str, value: int, limit: int) -> None:
         raise SettingsError(f"'{name}' is {value}; this server gives at most {limit:,}")
 
 
-def sentence_of(errors: Sequence[Any]) -> str:
-    """The first mistake in one sentence."""
+def invalid_request(errors: Sequence[Any]) -> str:
+    """What is wrong with a request before its body is looked at: its path, its query, or JSON that cannot be read."""
     first = errors[0]
-    where = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
     if first["type"] == "json_invalid":
         return f"the body is not readable JSON ({first['ctx']['error']} at character {first['loc'][-1]})"
-    if where and where[0] in ("user", *_ID_LISTS) and where[-1] in ("str", "int"):  # the two kinds of an id
-        return f"'{'.'.join(where[:-1])}' is {_shown(first['input'])}: an id is text or a whole number"
-    key = ".".join(where)
-    if first["type"] == "missing":
-        return f"'{key}' is missing" if key else "the request needs a body, in JSON"
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":
-        return f"'{key}': {message}"
-    return f"'{key}' is {_shown(first['input'])}: {message[0].lower()}{message[1:]}"
+    if first["type"] == "missing" and first["loc"] == ("body",):
+        return "the request needs a body, in JSON"
+    return _sentence([{**one, "loc": one["loc"][1:]} for one in errors], BaseModel)
+
+
+def _sentence(errors: Sequence[Any], form: type[BaseModel]) -> str:
+    return sentence_of(errors, form, noun="key").removeprefix("key ")
 
 
 def _check_keys(raw: Any, form: type[BaseModel], otherwise: str, before: str = "") -> None:
     if isinstance(raw, bytes):
         raise SettingsError("send the body as JSON, with the header Content-Type: application/json")
     if not isinstance(raw, dict):
-        raise SettingsError(f"{otherwise}; not {_shown(raw)}")
+        raise SettingsError(f"{otherwise}; not {shown(raw)}")
     unknown = next((key for key in raw if key not in form.model_fields), None)
     if unknown is not None:
         raise SettingsError(f"unknown key '{before}{unknown[:80]}'; known keys: {', '.join(form.model_fields)}")
 
 
-def _shown(value: Any) -> str:
-    text = repr(value[:80] if isinstance(value, str | list) else value)
-    return text if len(text) <= 80 else text[:79] + "…"
+class _OneMistake:
+    """Makes pydantic report a wrong id as one mistake, not as one for each kind of id."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema: Any = handler(source)
+        return {**schema, "custom_error_type": "id", "custom_error_message": "an id is text or a whole number"}
 
 
-Id = Annotated[StrictStr | StrictInt, Field(description="an id, as text or as a whole number")]
+Id = Annotated[StrictStr | StrictInt, _OneMistake(), Field(description="an id, as text or as a whole number")]
 Ids = Annotated[list[Id], Field(fail_fast=True)]  # a list of a thousand mistakes is one mistake
 MOST_RULES = 20
 
@@ -149,7 +145,7 @@ class RecommendBody(Body):
 
     @property
     def size(self) -> int:
-        return size_of(self.n, self.reasons, len(self.rules))
+        return work_in(self.n, self.reasons, len(self.rules))
 
     def query(self) -> Query:
         return Query(

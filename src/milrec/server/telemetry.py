@@ -1,20 +1,29 @@
-"""What Prometheus reads: requests, their times, errors; and what is being listed: live tail shares and coverage."""
+"""What can be seen from outside: a log, and metrics for Prometheus.
+
+The metrics are about requests, their times and errors, and about what is being listed: live tail shares and coverage.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
 from milrec.server.model import Served
 
+log = logging.getLogger("milrec.server.app")
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _TOGETHER = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-class Measured:
-    """The figures of one server, in a registry of its own."""
+class Metrics:
+    """The metrics of one server, in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -29,7 +38,7 @@ class Measured:
         self.reloads = Counter("milrec_reloads", "Reloads of a model", ["model", "outcome"], registry=own)
 
     def watch(self, models: Callable[[], Iterable[Served]]) -> None:
-        """Show what these models list, whenever somebody reads the figures."""
+        """Add what these models list, worked out whenever the metrics are read."""
         self.registry.register(_Lists(models))
 
     def text(self) -> bytes:
@@ -37,14 +46,14 @@ class Measured:
 
 
 class _Lists:
-    """The live figures of each model, taken over its last lists when they are read."""
+    """The live metrics of each model, over its last lists."""
 
     def __init__(self, models: Callable[[], Iterable[Served]]) -> None:
         self._models = models
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         info = GaugeMetricFamily("milrec_model_info", "A model", labels=["model", "kind", "loss", "fingerprint"])
-        lists = GaugeMetricFamily("milrec_live_lists", "Lists that the live figures are taken over", labels=["model"])
+        lists = GaugeMetricFamily("milrec_live_lists", "Lists that the live metrics are taken over", labels=["model"])
         share = GaugeMetricFamily(
             "milrec_live_tail_share", "Share of listed places, by interval of the tail", labels=["model", "tail"]
         )
@@ -63,3 +72,18 @@ class _Lists:
                     share.add_metric([served.name, tail], count / places)
             coverage.add_metric([served.name], distinct / len(served.recommender.catalogue.popularity))
         yield from (info, lists, share, coverage)
+
+
+class JsonLines(logging.Formatter):
+    """Each log record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "facts", {}),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)

@@ -99,11 +99,11 @@ class FitState:
             self.history = History(**state["history"])
             self.loss_sum, self.loss_count = float.fromhex(state["loss_sum"]), int(state["loss_count"])
         except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-            raise FitError(f"checkpoint '{path}' cannot be read ({error}); start over with --force") from None
+            raise FitError(f"checkpoint '{path}' cannot be read ({error}); delete it to start over") from None
         if whose != self.fingerprint:
             raise FitError(
                 f"checkpoint '{path}' belongs to a fit with other data, settings or seed; resume with the same ones, "
-                "or start over with --force"
+                "or delete it to start over"
             )
         self._take(tensors, path)
 

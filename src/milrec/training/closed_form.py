@@ -17,7 +17,8 @@ from scipy.sparse import csr_array, csr_matrix
 from milrec.data.interactions import Interactions
 from milrec.errors import FitError
 from milrec.kernels.gram import UNSETTLED, ease_rows, gram_rows, inverse_rows, mirror_rows, slim_columns
-from milrec.kernels.threads import Pool, available, over_users, thread_pool
+from milrec.kernels.inverse import invert, n_blocks
+from milrec.kernels.threads import Pool, available, over_users, thread_pool, zeros
 from milrec.models.contract import Model
 from milrec.models.factorization import WeightedFactorization
 from milrec.models.item_to_item import ItemToItem
@@ -26,8 +27,6 @@ from milrec.models.settings import EaseSettings, ModelSettings, SlimSettings
 from milrec.training.progress import Progress, Watch
 
 _DOUBLE_PRECISION = 10_000  # rows of a matrix up to which EASE inverts it in double precision
-_BLOCK = 512  # rows and columns that EASE eliminates at once
-_BAND = 2048  # rows that are changed by one product of matrices
 _TOLERANCE = 1e-5  # SLIM has settled when a sweep changes no weight by more than this part of the largest
 _MOST_SWEEPS = 1_000
 _TASKS_AT_ONCE = 8  # of each worker, between two reports
@@ -73,7 +72,7 @@ def _fit_ease(model: ItemToItem, train: Interactions, seed: int, done: Done) -> 
     """
     weight, adopted, settings = model.item_weight.numpy(), train.adopted, cast(EaseSettings, model.settings)
     by_users = _by_users(*adopted.shape)
-    blocks = -(-adopted.shape[0 if by_users else 1] // _BLOCK)
+    blocks = n_blocks(adopted.shape[0 if by_users else 1])
 
     def inverted(block: int) -> None:
         done(block, blocks + 1)
@@ -97,45 +96,21 @@ def _ridge_inverse(
     adopted: csr_array,
     regularization: float,
     done: Callable[[int], None],
-    memory: npt.NDArray[np.float32] | None = None,
+    memory: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
     """(X'X + λI)⁻¹ below its diagonal; a large one in single precision, in the zeroed memory where some is given."""
     done(0)
     n = adopted.shape[1]
     double = n <= _DOUBLE_PRECISION
-    gram = np.zeros((n, n)) if double else np.zeros((n, n), np.float32) if memory is None else memory
+    if double or memory is None:
+        memory = zeros(n, n, dtype=np.float64 if double else np.float32).numpy()
+    gram = memory
     with thread_pool() as pool:
         _fill_gram(gram, adopted, pool)
     gram[np.diag_indices_from(gram)] += regularization
-    if not _invert(torch.from_numpy(gram), done):
+    if not invert(torch.from_numpy(gram), done):
         raise FitError(f"EASE has no solution in {'double' if double else 'single'} precision; raise regularization")
     return gram
-
-
-def _invert(square: torch.Tensor, done: Callable[[int], None]) -> bool:
-    """Turn a matrix into its inverse in its own memory, on and below the diagonal; whether it is positive definite.
-
-    Each block K of rows and columns is swept in turn, S being the part of the matrix in both: in the rows and columns
-    outside K, A_ij - A_iK S⁻¹ A_Kj; in those of K, A_iK S⁻¹ and -S⁻¹. When all have been swept, -A⁻¹ is left. LAPACK
-    needs the same n³ operations; but scipy's ends the process at 41,000 rows, and torch's needs a second matrix.
-    """
-    for number, first in enumerate(range(0, len(square), _BLOCK), start=1):
-        own, after = slice(first, first + _BLOCK), slice(first + _BLOCK, None)
-        factor, failed = torch.linalg.cholesky_ex(square[own, own])
-        if failed:
-            return False
-        inverse = torch.cholesky_inverse(factor)
-        column = torch.cat((square[own, :first].T, torch.zeros_like(inverse), square[after, own]))
-        scaled = column @ inverse
-        for low in range(0, len(square), _BAND):
-            high = low + _BAND
-            square[low:high, :high].addmm_(scaled[low:high], column[:high].T, alpha=-1)
-        square[own, :first] = scaled[:first].T
-        square[after, own] = scaled[after]
-        square[own, own] = -inverse
-        done(number)
-    square.neg_()
-    return True
 
 
 def _fit_slim(model: ItemToItem, train: Interactions, seed: int, done: Done) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from milrec.data.interactions import Interactions
 from milrec.errors import FitError, SettingsError
+from milrec.interrupts import pause_point
 from milrec.kernels.threads import thread_pool
 from milrec.models.contract import GradientModel
 from milrec.training.adam import Adam
@@ -87,6 +88,7 @@ def _run(state: FitState, train: Interactions, settings: GradientFit, seed: int,
         if watch.checkpoint is not None and time.monotonic() - written >= training.checkpoint_seconds:
             state.write(watch.checkpoint)
             written = time.monotonic()
+        pause_point("fit step", state.iteration)
 
 
 @contextmanager

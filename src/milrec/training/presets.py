@@ -20,6 +20,7 @@ from milrec.models.settings import (
     ModelSettings,
     VariationalSettings,
 )
+from milrec.settings import build
 from milrec.training.settings import FitSettings, GradientFit, TargetSettings, TrainingSettings, fit_settings
 
 if TYPE_CHECKING:
@@ -53,12 +54,20 @@ def settings_for(
     return chosen.with_values(values or {})
 
 
+def own_settings(model: str) -> list[FitSettings]:
+    """milrec's own settings for a model, under each loss that it can be fitted with."""
+    settings = settings_for(model)
+    if settings.loss is None:
+        return [settings]
+    return [settings_for(model, loss) for loss in settings.model.losses or LOSSES]
+
+
 def _paper_row(name: str, loss: str | None) -> GradientFit:
     chosen = PAPER_MODELS[name]
     if loss not in (None, chosen.loss.loss):
         raise SettingsError(
             f"model '{name}' is a row of the paper with loss '{chosen.loss.loss}'; "
-            "for another loss say --model dae or mf"
+            "for another loss give `model='dae'` or `model='mf'`"
         )
     return chosen
 
@@ -68,29 +77,29 @@ def _defaults(kind: type[ModelSettings], loss: str | None) -> FitSettings:
     name = kind.model_fields["model"].default
     if not kind.needs_loss:
         if loss is not None:
-            raise SettingsError(f"model '{name}' has no loss; leave --loss out")
+            raise SettingsError(f"model '{name}' has no loss; leave `loss` out")
         return fit_settings({"model": {"model": name}})
     gradient = cast(type[GradientModelSettings], kind)
     loss = loss or gradient.default_loss
-    return GradientFit(
-        model=gradient.model_validate(gradient.defaults(loss)),
-        loss=LOSSES[loss](),
-        target_set=None if loss == "multinomial" else TargetSettings(target_set="auto", target_factor=50),
-        training=TrainingSettings.model_validate(
-            {
-                "batch_size": None,
-                "start": gradient.starts[0],
-                "learning_rate": gradient.default_rate,
-                "schedule": "inverse_sqrt",
-                "averaging": 0.15,
-                "validate_every": 50,
-                "patience": 6,
-                "slack": 0.002,
-                "weight_decay": gradient.default_decay[loss],
-                "weight_decay_form": gradient.decay_form,
-            }
-        ),
-    )
+    training = {
+        "batch_size": None,
+        "start": gradient.starts[0],
+        "learning_rate": gradient.default_rate,
+        "schedule": "inverse_sqrt",
+        "averaging": 0.15,
+        "validate_every": 50,
+        "patience": 6,
+        "slack": 0.002,
+        "weight_decay": gradient.default_decay[loss],
+        "weight_decay_form": gradient.decay_form,
+    }
+    sections = {
+        "model": build(gradient, gradient.defaults(loss)),
+        "loss": LOSSES[loss](),
+        "target_set": None if loss == "multinomial" else TargetSettings(target_set="auto", target_factor=50),
+        "training": build(TrainingSettings, training),
+    }
+    return build(GradientFit, sections)
 
 
 def _paper_autoencoder(loss: str, encoder: Any, weight_decay: float, factor: float | None) -> GradientFit:

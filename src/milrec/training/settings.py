@@ -305,13 +305,15 @@ def fit_settings(sections: Mapping[str, Any], encoders: Sequence[type[nn.Module]
         raise SettingsError(f"settings are a table of sections ({', '.join(SECTIONS)}), not {sections!r:.40}")
     values = sections.get("model")
     name = values.get("model") if isinstance(values, Mapping) else None
+    if name is None:
+        raise SettingsError("setting 'model' is missing")
     kind = settings_type(name, encoders) if isinstance(name, str) else None
     if kind is None:
         raise SettingsError(unknown("model", name, MODELS))
     plain = {**sections, "model": _section(kind, values, "model")}
     if kind.needs_loss:
         loss = sections.get("loss")
-        if isinstance(loss, Mapping) and loss.get("loss") in LOSSES:
+        if isinstance(loss, Mapping) and isinstance(loss.get("loss"), str) and loss["loss"] in LOSSES:
             plain["loss"] = _section(LOSSES[loss["loss"]], loss, "loss")
         for section, form in (("target_set", TargetSettings), ("training", TrainingSettings)):
             if isinstance(sections.get(section), Mapping):

@@ -1,0 +1,345 @@
+"""results.json: everything a run found, as one typed, versioned value that a run writes and a report reads.
+
+Results of older runs lack what came later (searches, dials, comparisons, the paper's table, threads); such parts have
+defaults here, and are left out again when the value is written. What a newer milrec adds is kept as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from milrec.errors import FolderError
+from milrec.settings import Settings
+from milrec.storage import read_json, write_json
+
+FORMAT: Literal["milrec-results"] = "milrec-results"
+VERSION = 1
+FILE = "results.json"  # its name in a run folder
+SIGNIFICANCE = 0.05  # a difference with a smaller p is not put down to chance
+
+T = TypeVar("T")
+TailName = Literal["short", "medium", "long"]
+TAIL_NAMES: tuple[TailName, ...] = ("short", "medium", "long")
+TrialState = Literal["done", "given up", "failed", "broken"]
+PaperTableName = Literal["metrics", "held-out users"]
+PaperDataSet = Literal["ml-20m", "netflix", "lastfm-360k"]
+
+
+class Record(Settings):
+    """A part of a file that runs write: fields that an older run did not write stay unset, unknown ones are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as they are written."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+class ByTail(Record, Generic[T]):
+    """Something for each interval of the popularity tail."""
+
+    short: T
+    medium: T
+    long: T
+
+    def of(self, tail: TailName) -> T:
+        return {"short": self.short, "medium": self.medium, "long": self.long}[tail]
+
+
+class Measured(Record):
+    """Means over users by the name of the measure, in the file beside the fields of the record; null if undefined."""
+
+    __pydantic_extra__: dict[str, float | None] = Field(init=False)
+
+    @property
+    def measures(self) -> dict[str, float | None]:
+        return self.__pydantic_extra__
+
+    def mean(self, measure: str) -> float | None:
+        return self.measures.get(measure)
+
+    @model_serializer(mode="wrap")
+    def _measures_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        plain = handler(self)
+        return {**{name: plain[name] for name in self.measures}, **plain}
+
+
+class Evaluated(Measured):
+    """What a model's lists are worth on the test part, and what they are made of."""
+
+    n_users: int = 0
+    dropped_targets: int = 0
+    top_200_share: ByTail[float] | None = None  # percent
+    interval_cuts: tuple[int, int] | None = None
+    preference_distribution: tuple[float, ...] | None = None  # None for a model without preferences
+    rank_evolution: ByTail[tuple[float, ...]] | None = None  # share of users at each place of the list
+    intervals: dict[str, tuple[float | None, float | None]] = Field(default_factory=dict)  # 95 %, over users
+    undefined: dict[str, int] = Field(default_factory=dict)  # users without a value
+
+
+class DialPoint(Measured):
+    """The measures of a model whose lists were re-ranked with a popularity dial."""
+
+    dial: float
+    n_users: int = 0
+    dropped_targets: int = 0
+
+    @model_serializer(mode="wrap")
+    def _dial_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        plain = handler(self)
+        return {"dial": self.dial, **{name: plain[name] for name in self.measures}, **plain}
+
+
+class FitHistory(Record):
+    """How a fit went, one entry per validation."""
+
+    iterations: tuple[int, ...] = ()
+    epochs: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
+    measures: tuple[float, ...] = ()
+    seconds: tuple[float, ...] = ()
+    kept_iteration: int | None = None
+    stopped_early: bool = False
+
+
+class FittedSettings(Record):
+    """The settings of a fit, section by section; the fields of a section are up to the model and the loss."""
+
+    model: dict[str, Any]
+    loss: dict[str, Any] | None = None
+    target_set: dict[str, Any] | None = None
+    training: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _mil_has_its_parameters(self) -> FittedSettings:
+        pair = [(self.loss or {}).get(name) for name in ("missing_weight", "missing_exponent")]
+        if (self.loss or {}).get("loss") == "mil" and not all(isinstance(value, int | float) for value in pair):
+            raise ValueError("a loss 'mil' has numbers for missing_weight and missing_exponent")
+        return self
+
+    @property
+    def measure(self) -> str | None:
+        """The validation measure by which the weights to keep were chosen."""
+        return (self.training or {}).get("measure")
+
+    @property
+    def missing_term(self) -> tuple[float, float] | None:
+        """MIL's A and γ; None with another loss."""
+        loss = self.loss or {}
+        return (loss["missing_weight"], loss["missing_exponent"]) if loss.get("loss") == "mil" else None
+
+
+class ModelRun(Record):
+    """One model fitted with one seed, and what it is worth."""
+
+    name: str
+    seed: int
+    tuned: dict[str, Any] = Field(default_factory=dict)  # the settings that a search chose
+    validation: float | None = None
+    settings: FittedSettings
+    evaluation: Evaluated
+    dialled: tuple[DialPoint, ...] = ()
+    history: FitHistory | None = None  # None for a model that is not fitted by gradient descent
+    fit_seconds: float
+    threads: int | None = None
+    peak_memory_mib: int | None = None  # None on a system that does not say
+
+
+class Trial(Record):
+    """One set of values that a search tried."""
+
+    number: int
+    values: dict[str, Any]
+    state: TrialState
+    value: float | None = None  # the validation measure
+    error: str | None = None
+
+
+def best_trial(trials: Iterable[Trial]) -> Trial | None:
+    """The first of those with the highest validation measure; a trial that was given up is never the best."""
+    done = [(trial.value, trial) for trial in trials if trial.state == "done" and trial.value is not None]
+    return max(done, key=lambda one: one[0], default=(0.0, None))[1]
+
+
+class Search(Record):
+    """The search for a model's settings on the validation part."""
+
+    name: str
+    measure: str
+    trials: tuple[Trial, ...]
+    tuned: dict[str, Any]
+
+    def best(self) -> Trial | None:
+        """The trial that was chosen."""
+        return best_trial(self.trials)
+
+
+class Comparison(Record):
+    """Two models over the same users: the mean of first minus second, its 95 % interval, and p."""
+
+    first: str
+    second: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    users: int
+
+    @property
+    def may_be_chance(self) -> bool:
+        return self.p >= SIGNIFICANCE
+
+    def reversed(self) -> Comparison:
+        """Second minus first."""
+        turned = {"first": self.second, "second": self.first}
+        figures = {"difference": -self.difference, "low": -self.high, "high": -self.low}
+        return self.model_copy(update={**turned, **figures})
+
+
+class Failure(Record):
+    """A part of a run that failed, and why."""
+
+    name: str
+    error: str
+
+
+class DataFacts(Record):
+    """The training part: its size, its popularity curve, and how many items hold one and two thirds of it."""
+
+    users: int
+    items: int
+    adopted: int
+    rejected: int = 0
+    density: float | None = None
+    interval_cuts: tuple[int, int]
+    popularity_curve: tuple[tuple[int, int], ...]  # ranks and adopters
+    split_hash: str = ""
+
+
+class SplitFacts(Record):
+    """How the data were split, and how large the parts are."""
+
+    protocol: Literal["interactions", "users", "given"]
+    seed: int
+    users: int = 0
+    items: int = 0
+    adopted: int = 0
+    rejected: int = 0
+    density: float | None = None
+    validation_users_in_part: int = 0
+    validation_users: int = 0
+    validation_targets: int = 0
+    validation_dropped_targets: int = 0
+    test_users_in_part: int = 0
+    test_users: int
+    test_targets: int
+    test_dropped_targets: int
+
+
+class PaperTable(Record):
+    """The table of the paper, and the data set in it, that a run is compared with."""
+
+    table: PaperTableName
+    dataset: PaperDataSet
+
+
+class Versions(Record):
+    milrec: str
+    torch: str
+    numpy: str = ""
+    scipy: str = ""
+    numba: str = ""
+
+
+class Machine(Record):
+    cores: int | None = None
+    threads: int | None = None  # only in the first results
+    platform: str = ""
+
+
+class Results(Record):
+    """Everything a run found."""
+
+    format: Literal["milrec-results"] = FORMAT
+    version: int = Field(VERSION, ge=1, le=VERSION)
+    title: str
+    description: str = ""
+    data: DataFacts
+    split: SplitFacts
+    paper: PaperTable | None = None
+    models: tuple[ModelRun, ...]
+    searches: tuple[Search, ...] = ()
+    comparisons: dict[str, tuple[Comparison, ...]] = Field(default_factory=dict)  # by measure
+    failures: tuple[Failure, ...] = ()
+    versions: Versions
+    machine: Machine
+    finished: str
+
+    @classmethod
+    def read(cls, path: str | Path) -> Results:
+        """Results from a file, or from the run folder that holds them."""
+        path = Path(path)
+        if not path.exists():
+            raise FolderError(f"there is no run '{path}'")
+        file = results_file(path)
+        if not file.exists():
+            raise FolderError(f"'{path}' has no {FILE}; let the run finish first")
+        return cls.of(read_json(file), f"'{file}'")
+
+    @classmethod
+    def of(cls, value: Any, where: str) -> Results:
+        """Results from plain JSON; anything else is refused with a sentence that says what `where` is instead."""
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise FolderError(f"{where} does not hold the results of a milrec run")
+        version = value.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise FolderError(
+                f"{where} has format version {version}, and this milrec reads up to {VERSION}; upgrade milrec"
+            )
+        try:
+            return cls.model_validate_json(json.dumps(value), strict=True)  # as JSON, in which lists become tuples
+        except ValidationError as error:
+            raise damaged(error, where) from None
+
+    def write(self, path: Path) -> None:
+        write_json(path, self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        return {"format": self.format, "version": self.version, **super().as_json()}
+
+    def tuned(self) -> dict[str, dict[str, Any]]:
+        """The settings that searches chose, by model."""
+        return {run.name: run.tuned for run in self.models if run.tuned}
+
+    def comparison(self, measure: str, first: str, second: str) -> Comparison | None:
+        """The comparison of two models by a measure: first minus second, whichever way round it was made."""
+        for made in self.comparisons.get(measure, ()):
+            if (made.first, made.second) == (first, second):
+                return made
+            if (made.first, made.second) == (second, first):
+                return made.reversed()
+        return None
+
+
+def results_file(path: Path) -> Path:
+    """The file of results in a run folder, or the file itself."""
+    return path / FILE if path.is_dir() else path
+
+
+def damaged(error: ValidationError, where: str) -> FolderError:
+    """One sentence about the first thing that is wrong with a file."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return FolderError(f"{where} is damaged at '{place}': {first['msg'][0].lower()}{first['msg'][1:]}")

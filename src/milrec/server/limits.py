@@ -1,0 +1,28 @@
+"""What one request may ask for, and how much work the server takes on at a time.
+
+The options of `milrec serve` and the table in docs/serving.md say the same as these fields, and nothing else.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from milrec.settings import Settings
+
+
+class Limits(Settings):
+    """Upper limits: of a single request, and of all requests that are being answered at a time."""
+
+    max_body: int = Field(1_000_000, ge=1, description="bytes in a request body")
+    max_list: int = Field(1_000, ge=1, description="items in a list (n)")
+    max_ids: int = Field(10_000, ge=1, description="ids in each of adopted, rejected, allow and exclude")
+    max_reasons: int = Field(20, ge=0, description="reasons for each item")
+    max_batch: int = Field(100, ge=1, description="requests in a batch")
+    max_total: int = Field(50_000, ge=1, description="total of n × (1 + reasons + rules) over all lists of a request")
+    max_running: int = Field(512, ge=1, description="lists being made at a time; further requests get a 503 at once")
+    timeout: float = Field(30, ge=0.01, description="seconds before a request is given up")
+
+
+def work_in(n: int, reasons: int, n_rules: int) -> int:
+    """How much work a list is: n × (1 + reasons + rules)."""
+    return n * (1 + reasons + n_rules)
