@@ -162,7 +162,7 @@ def test_the_distribution_of_preferences_by_hand(four_items):
 def test_nobody_to_judge_is_an_error(four_items):
     train, held_out = four_items
     nothing = empty_pairs((3, 4))
-    with pytest.raises(DataError, match="there is no user with items to be found"):
+    with pytest.raises(DataError, match="no user has held-out items"):
         evaluate(Popularity(4), settings_for("popularity"), train, HeldOut(held_out.audience, nothing, nothing, 0))
 
 

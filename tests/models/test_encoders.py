@@ -267,7 +267,7 @@ def test_the_check_finds_an_encoder_that_draws_in_eval_mode_or_passes_no_gradien
         def forward(self, inputs):
             return inputs.new_zeros(len(inputs), self.layer.out_features)
 
-    with pytest.raises(FitError, match="other latents in a second call"):
+    with pytest.raises(FitError, match="other latents when called again"):
         check_encoder(Drawing)
     with pytest.raises(FitError, match="no gradient"):
         check_encoder(Constant)

@@ -556,7 +556,7 @@ def test_a_checkpoint_whose_state_is_not_understood_is_refused(checkerboard, bro
 def test_a_checkpoint_that_does_not_fit_the_model_is_refused(checkerboard, broken_off, kind, instead):
     name = f"{kind}.decoder_bias"
     rewritten(broken_off, change_tensors=lambda own: {key: own[key] for key in own if key != name} | instead)
-    with pytest.raises(FitError, match=f"does not fit the model: '{name}' is missing or of another shape"):
+    with pytest.raises(FitError, match=f"does not match the model: '{name}' is missing or has another shape"):
         fitted(checkerboard, quick(), seed=7, checkpoint=broken_off)
 
 

@@ -1,4 +1,4 @@
-"""One step of a fit, twice: readable (dense rows, autograd) and fast (fused, compiled). Tests hold the two together."""
+"""One step of a fit, twice: readable (dense rows, autograd) and fast (fused, compiled). Tests compare the two."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from milrec.training.targets import dense_targets
 
 
 class SparseProduct:
-    """W·v for sparse inputs, as a function that autograd knows; `gradient` then holds W's."""
+    """W·v for sparse inputs, as a function that autograd knows; afterwards `gradient` holds W's."""
 
     def __init__(self, weight: Tensor, pool: Pool) -> None:
         self.weight, self.pool = weight, pool
