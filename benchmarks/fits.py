@@ -222,7 +222,7 @@ def growth(folder: Path) -> dict[str, Any]:
 
 
 def _stepping(train: Interactions, settings: FitSettings, stack: ExitStack, engine: str) -> Callable[[int], None]:
-    """The first steps of a fit, as many as asked for, their batches made by the second thread while it goes on."""
+    """The first steps of a fit, as many as asked for, their batches prepared by the second thread."""
     model = build_model(settings.model, train.n_users, train.n_items)
     model.initialise(0)
     optimiser = Adam(dict(model.named_parameters()))
