@@ -32,7 +32,7 @@ SHORT_LIST = 20
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model's lists are worth, and what they are made of."""
+    """How good a model's lists are, and what is in them."""
 
     measures: dict[str, float]  # mean over users; NaN where undefined
     intervals: dict[str, tuple[float, float]]  # 95 % bootstrap interval of each mean

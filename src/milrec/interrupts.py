@@ -11,10 +11,10 @@ _PAUSE_AT = os.environ.get("MILREC_PAUSE_AT")  # POINT@PORT; only tests set it
 
 
 class Interruptible:
-    """Ctrl-C waits for the step that is under way, so that a checkpoint can be written; a second one does not wait.
+    """Ctrl-C waits for the current step to finish, so that a checkpoint can be written; a second Ctrl-C does not wait.
 
-    What was asked for is handed on to the handler from before, which raises KeyboardInterrupt. Where the process does
-    not hear Ctrl-C (a shell's background job), it stays so.
+    It is then passed on to the previous handler, which raises KeyboardInterrupt. A process that ignores Ctrl-C (a
+    shell's background job) keeps ignoring it.
     """
 
     def __init__(self) -> None:
@@ -35,21 +35,21 @@ class Interruptible:
 
     def _ask(self, number: int, frame: object) -> None:
         if self.asked:
-            self._hand_on()
+            self._pass_on()
         self.asked = True
 
     def check(self) -> None:
         if self.asked:
-            self._hand_on()
+            self._pass_on()
 
-    def _hand_on(self) -> None:
+    def _pass_on(self) -> None:
         if callable(self.before):
             self.before(signal.SIGINT, None)
         raise KeyboardInterrupt
 
 
 def pause_point(name: str, number: int | None = None) -> None:
-    """A place where a test can hold this process: it tells the test its number and waits until it is let go.
+    """A place where a test can hold this process: it sends the test its process id and waits until the test lets it go.
 
     Without MILREC_PAUSE_AT in the environment it does nothing.
     """
@@ -65,4 +65,4 @@ def _wait_for_the_test(port: int) -> None:
 
     with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)) as test:  # unless the test is over
         test.sendall(f"{os.getpid()}\n".encode())
-        test.recv(1)  # returns when the test lets go; a signal is heard meanwhile
+        test.recv(1)  # returns when the test lets go; signals still arrive meanwhile

@@ -1,1 +1,1 @@
-"""Kernels: compiled loops over rows, logits and lists, and the threads that run them. numba is imported nowhere else."""
+"""Kernels: compiled loops over rows, logits and lists, and the threads that run them. No other room imports numba."""

@@ -1,8 +1,8 @@
 """Adam, for all rows of a weight or only for those that a step touches.
 
 Where the loss is sampled (`target_set=shared`), a step has a gradient for a few thousand rows, whatever the size of
-the catalogue; only these are updated. A row that was not touched for k - 1 steps makes up for them when it is touched
-again: its moments fade by β^k, its weights drift on as the fading mean would have moved them (a geometric series), and
+the catalogue; only these are updated. A row that was not touched for k - 1 steps catches up when it is touched again:
+its moments fade by β^k, its weights drift on as the fading mean would have moved them (a geometric series), and
 its weight decay is k times that of one step: over the fit each row decays as much as if it were updated every step.
 """
 

@@ -60,7 +60,7 @@ class TrainingSettings(Settings):
         "glorot", description="first weights: random, or the main directions of the data scaled down"
     )
     start_logit: float = Field(0.05, gt=0, description="mean logit of adopted items under the first weights of svd")
-    learning_rate: float = Field(1e-3, gt=0, description="of Adam; the peak where a schedule varies it")
+    learning_rate: float = Field(1e-3, gt=0, description="of Adam; the peak if a schedule varies it")
     schedule: Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt"] = Field(
         "constant", description="learning rate over the run; inverse_sqrt needs no set length"
     )

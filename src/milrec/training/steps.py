@@ -127,7 +127,7 @@ def decay_slopes(model: GradientModel, settings: GradientFit) -> dict[str, float
 
 
 def _touched_rows(model: GradientModel, batch: Batch) -> dict[str, Tensor]:
-    """Rows of each weight that a sampled step touches; nothing where it touches all."""
+    """Rows of each weight that a sampled step touches; nothing if it touches all."""
     targets, device = batch.targets, model.decoder_bias.device
     if targets.items is None:
         return {}
