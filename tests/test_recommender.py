@@ -126,7 +126,7 @@ def test_users_come_in_the_order_asked_for_and_as_often(recommender):
     assert table.slice(0, 2).equals(table.slice(4, 2))
 
 
-def test_nobody_gets_an_empty_table_with_the_same_columns(recommender):
+def test_no_users_give_an_empty_table_with_the_same_columns(recommender):
     table = recommender.recommend([])
     assert table.num_rows == 0 and table.schema == recommender.recommend(recommender.user_ids[:1]).schema
 
@@ -206,7 +206,7 @@ def test_a_new_user_without_items_gets_a_list(recommender):
     assert np.isfinite(table["score"].to_numpy()).all()
 
 
-def test_an_item_told_twice_counts_once(recommender):
+def test_an_item_given_twice_counts_once(recommender):
     once = recommender.recommend_new(recommender.item_ids[:2], n=5)
     assert recommender.recommend_new(recommender.item_ids[:2] * 2, n=5).equals(once)
 
@@ -313,7 +313,7 @@ def test_a_number_with_an_underscore_or_a_blank_is_no_id_of_a_user(checkerboard)
             recommender.recommend([text])
 
 
-def test_a_fit_that_was_interrupted_goes_on_to_the_same_model(split, tmp_path):
+def test_an_interrupted_fit_resumes_to_the_same_model(split, tmp_path):
     def interrupt(progress):
         if progress.iteration == 4:
             raise KeyboardInterrupt

@@ -20,7 +20,7 @@ def cores() -> int:
 
 @pytest.mark.parametrize("number", [1, 2, 3, 7])
 @pytest.mark.parametrize("n_tasks", [0, 1, 2, 50])
-def test_every_task_runs_once_and_is_told_a_worker_that_exists(number, n_tasks):
+def test_every_task_runs_once_with_the_number_of_a_worker(number, n_tasks):
     runs: list[tuple[int, int]] = []
     with thread_pool(number) as pool:
         assert pool.number == number

@@ -62,7 +62,7 @@ def test_what_a_variational_autoencoder_does_not_choose_is_no_setting_of_it(key)
         settings_for("vae", values={key: "linear"})
 
 
-def test_a_collaborative_autoencoder_is_fitted_with_the_logistic_loss_of_its_paper_unless_told_otherwise():
+def test_a_collaborative_autoencoder_is_fitted_with_the_logistic_loss_of_its_paper_by_default():
     settings = settings_for("cdae")
     assert settings == settings_for("cdae", "pointwise")
     assert (settings.model.encoder, settings.model.decoder) == ("sigmoid", "sigmoid")
