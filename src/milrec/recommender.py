@@ -31,7 +31,7 @@ from milrec.training.progress import Report, Watch
 from milrec.training.settings import FitSettings
 
 _USERS_AT_ONCE = 2048
-Told = Callable[[Any, str], None]  # a user (None: a new one), and what could not be met in the list
+OnUnmet = Callable[[Any, str], None]  # gets a user (None: a new one) and what their list does not meet
 
 
 class Nearest(NamedTuple):
@@ -171,18 +171,20 @@ class Recommender:
         dial: float = 0.0,
         rules: Rules = (),
         reasons: int = 0,
-        told: Told | None = None,
+        on_unmet: OnUnmet | None = None,
     ) -> pa.Table:
         """Lists for known users, best first: user, rank, item, title (where known), score, popularity, tail.
 
-        Items are ranked by logit - dial × ln(popularity): a dial above 0 lists rarer items, below 0 more popular ones.
-        Rules, as `long >= 30%`, add a column `unmet` that says which of them could not be met; `reasons` adds one with
-        so many of the adopted items that speak for an item, each with its part of the logit. `told` is called for each
-        list that could not be all that was asked for: an empty one has no row to say so.
+        Items are ranked by logit - dial × ln(popularity): a dial above 0 favours rarer items, below 0 popular ones.
+        Rules, such as `long >= 30%`, add a column `unmet` that says which of them could not be met; `reasons` adds one
+        that names so many adopted items as reasons for an item, each with its part of the logit. `on_unmet` is called
+        for each list that does not meet all of this, because an empty list has no row to say so.
         """
         rows = self.catalogue.user_numbers(several(users)).tolist()
         wish = wanted(self.catalogue, Query(None, None, (), n, allow, exclude, dial, rules, reasons))
-        return pa.Table.from_batches(self._known(rows, wish, told), list_schema(self.fitted.train, wish, users=True))
+        return pa.Table.from_batches(
+            self._known(rows, wish, on_unmet), list_schema(self.fitted.train, wish, users=True)
+        )
 
     def recommend_all(
         self,
@@ -192,11 +194,11 @@ class Recommender:
         dial: float = 0.0,
         rules: Rules = (),
         reasons: int = 0,
-        told: Told | None = None,
+        on_unmet: OnUnmet | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Lists for every known user, a batch of users at a time."""
         wish = wanted(self.catalogue, Query(None, None, (), n, allow, exclude, dial, rules, reasons))
-        yield from self._known(range(self.fitted.train.n_users), wish, told)
+        yield from self._known(range(self.fitted.train.n_users), wish, on_unmet)
 
     def recommend_new(
         self,
@@ -208,12 +210,12 @@ class Recommender:
         dial: float = 0.0,
         rules: Rules = (),
         reasons: int = 0,
-        told: Told | None = None,
+        on_unmet: OnUnmet | None = None,
     ) -> pa.Table:
         """A list for a user the model has not met, from adopted (and rejected) items alone; nothing is refitted."""
         asked = self.ask(Query(None, adopted, rejected, n, allow, exclude, dial, rules, reasons))
         schema = list_schema(self.fitted.train, asked.wanted, users=False)
-        return pa.Table.from_batches([self._batch([asked], schema, told)], schema)
+        return pa.Table.from_batches([self._batch([asked], schema, on_unmet)], schema)
 
     def ask(self, query: Query) -> Asked:
         """A query, checked and with its ids looked up; what is wrong with it is an error that says so."""
@@ -275,18 +277,18 @@ class Recommender:
         given = several(ids)
         return len(given) - len(self.catalogue.items_among(given))
 
-    def _known(self, rows: Sequence[int], wish: Wanted, told: Told | None) -> Iterator[pa.RecordBatch]:
+    def _known(self, rows: Sequence[int], wish: Wanted, on_unmet: OnUnmet | None) -> Iterator[pa.RecordBatch]:
         schema = list_schema(self.fitted.train, wish, users=True)
         for first in range(0, len(rows), _USERS_AT_ONCE):
             asked = [known_user(self.fitted, row, wish) for row in rows[first : first + _USERS_AT_ONCE]]
-            yield self._batch(asked, schema, told)
+            yield self._batch(asked, schema, on_unmet)
 
-    def _batch(self, asked: Sequence[Asked], schema: pa.Schema, told: Told | None) -> pa.RecordBatch:
+    def _batch(self, asked: Sequence[Asked], schema: pa.Schema, on_unmet: OnUnmet | None) -> pa.RecordBatch:
         lists = lists_asked(self._scorer, self.catalogue, asked)
         for one, listed in zip(asked, lists, strict=True):
-            if told is not None and listed.unmet:
+            if on_unmet is not None and listed.unmet:
                 user = None if one.row is None else self.fitted.train.users["id"][one.row].as_py()
-                told(user, "; ".join(listed.unmet))
+                on_unmet(user, "; ".join(listed.unmet))
         return list_batch(self.fitted.train, self.catalogue, asked, lists, schema)
 
 
