@@ -1,9 +1,13 @@
-# make demo: everything from an empty machine with Python 3.11 to a report page.
-# make test: everything from an empty machine to passed tests. Both set themselves up.
+# make demo: from an empty machine with Python 3.11 to a report page.
+# make test: from an empty machine to passed tests. Both set themselves up.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Tests on real data sets find them here; where there are none, those tests are skipped.
+MILREC_TEST_DATA ?= $(abspath $(wildcard ../shared/data))
+export MILREC_TEST_DATA
 
 .PHONY: demo serve-demo test check format browser ml-1m bench bench-serve clean
 
@@ -42,7 +46,7 @@ hooks: $(VENV)/.installed-dev
 
 # The table of the README: make ml-1m DATA=<folder or archive of MovieLens-1M>
 ml-1m: $(VENV)/.installed
-	@test -n "$(DATA)" || { echo "say where MovieLens-1M is: make ml-1m DATA=ml-1m.zip"; exit 1; }
+	@test -n "$(DATA)" || { echo "give the path of MovieLens-1M: make ml-1m DATA=ml-1m.zip"; exit 1; }
 	test -d runs/ml-1m-data || $(BIN)/milrec prepare $(DATA) --out runs/ml-1m-data
 	$(BIN)/milrec experiment experiments/defaults.toml --data runs/ml-1m-data --out runs/ml-1m
 
@@ -54,7 +58,7 @@ bench: $(VENV)/.installed-bench
 bench-serve: $(VENV)/.installed-serve
 	$(BIN)/python -m benchmarks.serve --out runs/bench-serve $(if $(SOAK),--soak $(SOAK))
 
-# The report is tested in a real browser: Debian's chromium, installed where it is missing.
+# Pages are tested in a real browser: Debian's chromium, installed if it is missing.
 browser:
 	@command -v chromium >/dev/null || { \
 	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
@@ -63,7 +67,7 @@ browser:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and by its exact version: nothing else may then choose a larger build of it.
+# torch first, in its exact version, so that nothing else can pull in a larger build of it.
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) torch==$$(sed -n 's/^torch==//p' constraints.txt)
 	$(PIP) -e .

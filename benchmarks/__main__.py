@@ -1,6 +1,6 @@
-"""python -m benchmarks: every section in a process of its own, one after another; a table, a JSON file and a figure.
+"""python -m benchmarks: every section in its own process, one after another; a table, a JSON file and a figure.
 
-A section that was measured already is not measured again unless it is named; --only measures the named ones.
+A section that already has a result is not measured again unless --only names it.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _ONE_BLAS_THREAD = ("als", "bpr")  # implicit asks for it: its own threads then 
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure that is held against a bar and a goal."""
+    """A figure that is compared with a bar and a goal."""
 
     name: str
     bar: float
     goal: float
-    least: bool  # whether the bar is a lower bound
+    least: bool  # whether the bar is a lower limit
     value: Callable[[dict[str, Any]], float]
     unit: str = "×"
 
@@ -184,7 +184,7 @@ def _table(rows: list[tuple[Measure, float | None]]) -> Table:
 
 
 def _figure(rows: list[tuple[Measure, float | None]]) -> str:
-    """For each measure how many times better than its bar it is, on a logarithmic scale; the goal is a tick."""
+    """How many times better than its bar each measure is, on a logarithmic scale; the goal is a tick."""
     measured = [(measure, value) for measure, value in rows if value is not None and measure.bar > 0 and value > 0]
     height, left, width = 30 * len(measured) + 50, 420, 860
     scale = (width - left - 70) / math.log(64)

@@ -1,4 +1,4 @@
-"""Times and memory, taken so that rivals see the same machine: in turns, and by their medians."""
+"""Times and memory, measured so that rivals see the same machine: in turns, and by their medians."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def in_turns(rivals: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, in turns: a busy neighbour then harms them alike. The first round is not counted."""
+    """Median seconds of each, in turns, so that a busy neighbour harms all alike. The first round is not counted."""
     times: dict[str, list[float]] = {name: [] for name in rivals}
     for turn in range(rounds + 1):
         for name, work in rivals.items():
@@ -31,7 +31,7 @@ def in_turns(rivals: dict[str, Callable[[], Any]], rounds: int) -> dict[str, flo
 
 
 def peak_memory() -> int:
-    """Bytes that this process has had in memory at most."""
+    """The most bytes that this process has had in memory."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -41,7 +41,7 @@ def memory_now() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """What the figures were measured on."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
         "processor": models[0].split(":")[1].strip() if models else platform.processor(),

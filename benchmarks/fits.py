@@ -33,7 +33,7 @@ _USERS_JUDGED = 10_000
 
 
 def sampled_step(folder: Path) -> dict[str, Any]:
-    """Users per second of a sampled MIL fit with batches of 100, made as it goes, against the readable path."""
+    """Users per second of a sampled MIL fit, batches of 100 prepared while it runs, against the readable path."""
     train = large_split(folder).train
     settings = settings_for("dae", "mil", {"target_set": "shared", "batch_size": 100})
     n_fast, n_readable = 100, 6
@@ -92,7 +92,7 @@ def whole_fit(folder: Path) -> dict[str, Any]:
     model = build_model(settings.model, split.train.n_users, split.train.n_items)
     before, started = memory_now(), time.perf_counter()
     history = fit(model, split.train, settings, 0, Watch(judge))
-    start = time.perf_counter() - started - history.seconds[-1]  # finding the first weights, and leaving
+    start = time.perf_counter() - started - history.seconds[-1]  # finding the first weights, and cleaning up
     best = max(history.measures)
     near = next(place for place, measure in enumerate(history.measures) if measure >= best - 0.002)
     return {
@@ -107,7 +107,7 @@ def whole_fit(folder: Path) -> dict[str, Any]:
 
 
 def als(folder: Path) -> dict[str, Any]:
-    """15 iterations of implicit's ALS with 200 factors: as it comes, and with a stronger regularisation."""
+    """15 iterations of implicit's ALS with 200 factors: with its defaults, and with stronger regularisation."""
     from implicit.als import AlternatingLeastSquares
 
     split = large_split(folder)
@@ -167,7 +167,7 @@ def ml_1m(folder: Path, source: Path) -> dict[str, Any]:
         "fast": settings_for("dae", "mil"),
         "readable": settings_for("mil-lin-sig", None, {"engine": "readable"}),
     }
-    for settings in rivals.values():  # kernels are loaded (the first time on a machine: compiled) before the clock runs
+    for settings in rivals.values():  # load kernels (the first time: compile them) before the clock runs
         milrec.fit(split, settings, iterations=1, epochs=None)
     results = {name: _until(split, settings, 0.350) for name, settings in rivals.items()}
     return {"runs": results, "value": results["readable"]["seconds"] / results["fast"]["seconds"]}
@@ -222,7 +222,7 @@ def growth(folder: Path) -> dict[str, Any]:
 
 
 def _stepping(train: Interactions, settings: FitSettings, stack: ExitStack, engine: str) -> Callable[[int], None]:
-    """The first steps of a fit, as many as asked for, their batches made by the second thread while it goes on."""
+    """The first steps of a fit, as many as asked for, their batches prepared by the second thread."""
     model = build_model(settings.model, train.n_users, train.n_items)
     model.initialise(0)
     optimiser = Adam(dict(model.named_parameters()))
@@ -239,7 +239,7 @@ def _stepping(train: Interactions, settings: FitSettings, stack: ExitStack, engi
 
 
 def _with_all_threads(work: Callable[[], None]) -> Callable[[], None]:
-    """Work with all of torch's threads, which the fast path keeps down to one while it works."""
+    """Work with all of torch's threads, which the fast path limits to one while it runs."""
 
     def run() -> None:
         before = torch.get_num_threads()
@@ -251,7 +251,7 @@ def _with_all_threads(work: Callable[[], None]) -> Callable[[], None]:
 
 
 def _until(split: Split, settings: FitSettings, wanted: float) -> dict[str, Any]:
-    """Seconds of a fit, its validations included, until a test measure is reached; judging test is not counted."""
+    """Seconds of a fit, including its validations, until a test measure is reached; judging on test is not counted."""
     settings = settings.for_data(split.train.n_users, split.train.n_items)
     validate = validation_measure("ndcg@100", settings, split.train, split.validation)
     test = validation_measure("ndcg@100", settings, split.train, split.test)
@@ -280,7 +280,7 @@ def _until(split: Split, settings: FitSettings, wanted: float) -> dict[str, Any]
 
 
 def _judged_part(part: HeldOut) -> tuple[Any, Any, Any]:
-    """The users on whom a default fit is validated: the same for every rival."""
+    """The users that a default fit is validated on: the same for every rival."""
     users = np.flatnonzero(np.diff(part.targets.indptr))
     users = np.sort(np.random.default_rng(0).choice(users, min(_USERS_JUDGED, len(users)), replace=False))
     return users, part.audience.removed[users], part.targets[users]

@@ -18,11 +18,11 @@ from milrec.models.autoencoders import DenoisingAutoencoder
 from milrec.models.known import build_model
 from milrec.training.presets import settings_for
 
-_USERS = 40_000  # of 136.7k: as many as give steady times
+_USERS = 40_000  # of 136.7k: enough for steady times
 
 
 def top_lists(folder: Path) -> dict[str, Any]:
-    """Top-200 with adopted items left out, against faiss.knn and implicit without that, and the product alone."""
+    """Top-200 without adopted items, against faiss.knn and implicit, which list all items, and the bare product."""
     import faiss
     from implicit.cpu.topk import topk
 
@@ -74,7 +74,7 @@ def _some(audience: Audience) -> Audience:
 
 
 def _latents(model: DenoisingAutoencoder, audience: Audience) -> Any:
-    """Any latents do for the rivals: the time of a product does not depend on them."""
+    """Random latents will do for the rivals: the time of a product does not depend on them."""
     return torch.randn(audience.n_users, N_FACTORS, generator=torch.Generator().manual_seed(0)).numpy()
 
 

@@ -1,4 +1,4 @@
-"""A light load generator: clients that keep one connection each and send the next request when an answer is whole."""
+"""A light load generator: each client keeps one connection and sends its next request once it has the whole answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Outcome:
 
     seconds: list[float] = field(default_factory=list)  # of each answer
     statuses: Counter[int] = field(default_factory=Counter)
-    broken: int = 0  # connections that ended before their answer was whole
+    broken: int = 0  # connections that ended before the whole answer had arrived
     spent: float = 0.0
 
     def figures(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def get(path: str) -> bytes:
 
 
 async def load(port: int, clients: int, seconds: float, requests: Requests) -> Outcome:
-    """So many clients for so many seconds."""
+    """This many clients for this many seconds."""
     loop, outcome = asyncio.get_running_loop(), Outcome()
     started = time.perf_counter()
     ends = [loop.create_future() for _ in range(clients)]

@@ -1,8 +1,8 @@
-"""python -m benchmarks.serve: the server over loopback, with the load generator beside it.
+"""python -m benchmarks.serve: the server over loopback, with the load generator on the same machine.
 
 A catalogue of 20,000 items, an autoencoder with 200 factors, lists of 20 for known users; 1, 32 and 256 clients. The
-same model is called without HTTP, and served without micro-batches. Reloads happen under load. --soak MINUTES sends
-mixed requests for so long and watches the memory of the server.
+same model is called without HTTP, and served without micro-batches. Models are reloaded under load. --soak MINUTES
+sends mixed requests for that long and watches the memory of the server.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serve", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/bench-serve"), help="folder for the model and results")
-    parser.add_argument("--seconds", type=float, default=10, help="of each measurement")
-    parser.add_argument("--soak", type=float, metavar="MINUTES", help="mixed load and memory, instead of the rest")
+    parser.add_argument("--seconds", type=float, default=10, help="length of each measurement")
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="instead, watch the memory under mixed load")
     return parser.parse_args()
 
 
@@ -76,7 +76,7 @@ def _model(folder: Path) -> Path:
 
 
 def _direct(folder: Path, users: list[str], seconds: float) -> dict[str, Any]:
-    """The library alone: lists per second where so many are asked for together."""
+    """The library alone: lists per second when several are asked for together."""
     recommender = Recommender.load(folder)
     found = {}
     for together in _CLIENTS:
@@ -102,7 +102,7 @@ def _served(folder: Path, users: list[str], seconds: float, *options: str) -> di
 
 
 def _reloading(folder: Path, users: list[str], seconds: float) -> dict[str, Any]:
-    """32 clients, while the folder is replaced by another and read anew, over and over."""
+    """32 clients, while the folder is replaced by another and reloaded, over and over."""
     live, reloads = folder.with_name("live"), 0
     shutil.rmtree(live, ignore_errors=True)
     shutil.copytree(folder, live)
@@ -155,7 +155,7 @@ def _lists(users: list[str], number: int) -> Iterator[bytes]:
 
 
 def _mixed(users: list[str], number: int) -> Iterator[bytes]:
-    """Every kind of request, wrong ones too."""
+    """Every kind of request, including wrong ones."""
     for turn in itertools.count(number * 977):
         user, item = users[turn % len(users)], str(turn * 31 % _N_ITEMS)
         yield post("/v1/recommend", {"user": user, "n": 1 + turn % 200, "dial": turn % 7 / 5})
@@ -171,7 +171,7 @@ def _mixed(users: list[str], number: int) -> Iterator[bytes]:
 
 @contextmanager
 def _server(folder: Path, *options: str) -> Iterator[tuple[int, int]]:
-    """Port and process id of a server."""
+    """A running server: its port and process id."""
     command = [sys.executable, "-m", "milrec", "serve", str(folder), "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The data of the benchmarks: simulated catalogues, made once and kept."""
+"""The data of the benchmarks: simulated catalogues, generated once and kept."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from milrec.data.interactions import Interactions
 from milrec.data.splits import Split
 
 N_FACTORS = 200
-LARGE = milrec.Simulation(n_users=136_700, n_items=20_300, mean_shown=205, rejection_rate=0)  # as MovieLens-20M
+LARGE = milrec.Simulation(n_users=136_700, n_items=20_300, mean_shown=205, rejection_rate=0)  # like MovieLens-20M
 
 
 def large_split(folder: Path) -> Split:
-    """136.7k users × 20.3k items, about 8M adopted pairs to learn from; no true preferences, as in real data."""
+    """136.7k users × 20.3k items, about 8M training pairs; no true preferences, as in real data."""
     place = folder / "large"
     if not place.exists():
         data = milrec.simulate(LARGE, seed=0)
@@ -27,9 +27,9 @@ def large_split(folder: Path) -> Split:
 
 
 def growing_data(n_items: int) -> Interactions:
-    """20,000 users of about 70 items each, in a catalogue of any size: items without an adopter are part of it."""
+    """20,000 users with about 70 items each, in a catalogue of any size that includes items without an adopter."""
     data = milrec.simulate(milrec.Simulation(n_users=20_000, n_items=n_items, mean_shown=175, rejection_rate=0), seed=0)
-    numbers = np.sort(np.random.default_rng(0).permutation(n_items)[: data.n_items])  # where its items stand
+    numbers = np.sort(np.random.default_rng(0).permutation(n_items)[: data.n_items])  # places of its items
     shape = (data.n_users, n_items)
     adopted = csr_array((data.adopted.data, numbers[data.adopted.indices], data.adopted.indptr), shape=shape)
     items = pa.table({"id": np.arange(n_items)})

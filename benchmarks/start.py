@@ -12,7 +12,7 @@ from benchmarks.clock import seconds
 
 
 def start(folder: Path) -> dict[str, Any]:
-    """`import milrec` and `milrec --help`, each in a process of its own."""
+    """`import milrec` and `milrec --help`, each in its own process."""
     commands = {
         "python": [sys.executable, "-c", "pass"],
         "import": [sys.executable, "-c", "import milrec"],

@@ -68,7 +68,7 @@ def claims_table(results: Results) -> str:
 
 
 def compared_table(results: Results, model: str, measures: list[str]) -> str:
-    """A model less each of the others, user by user."""
+    """A model minus each of the others, user by user."""
     lines = [f"| {model} less | " + " | ".join(map(heading, measures)) + " |", "|---" * (len(measures) + 1) + "|"]
     for other in dict.fromkeys(run.name for run in results.models if run.name != model):
         cells = []

@@ -1,23 +1,42 @@
 """What many tests share: tiny data with a right answer, and the real data where it is at hand."""
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, settings
 
 import milrec
 from milrec.data.interactions import Interactions
 
-REAL_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+REAL_DATA = os.environ.get("MILREC_TEST_DATA")  # a folder of real data sets; `make test` sets it where there is one
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell, which the processes that tests
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # interrupt would inherit
 
 
 def real_data(name: str) -> Path:
-    """The folder of a real data set, or a skip that says why."""
-    folder = REAL_DATA / name
-    if not folder.is_dir():
-        pytest.skip(f"the real data set '{name}' is not on this machine")
-    return folder
+    """The folder of a real data set, or a file beside the folder of them all; or a skip that says why."""
+    if not REAL_DATA:
+        pytest.skip(f"MILREC_TEST_DATA does not say where '{name}' is")
+    place = Path(REAL_DATA) / name
+    if not place.exists():
+        pytest.skip(f"there is no '{name}' in MILREC_TEST_DATA ('{REAL_DATA}')")
+    return place
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from browsing import started_browser
+
+    with started_browser() as browser:
+        yield browser
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest itself leaves tests out by their marks

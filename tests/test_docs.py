@@ -1,5 +1,6 @@
-"""README and tutorial run as they stand."""
+"""The documents: their code runs as it is, their links lead somewhere, and what they name exists."""
 
+import importlib
 import os
 import re
 import shlex
@@ -86,22 +87,62 @@ def test_the_tutorial_runs_from_top_to_bottom(tmp_path):
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
+def test_bring_your_own_encoder_runs(plays):
+    python = [code for language, code in blocks(ROOT / "docs" / "own-encoder.md") if language == "python"]
+    encoders, session = python
+    assert encoders.startswith("# my_encoders.py\n")
+    (plays / "my_encoders.py").write_text(encoders)
+    run_python(session, plays)
+    assert (plays / "gated" / "milrec.json").exists()
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_link_between_documents_leads_somewhere(document):
-    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
-        if not target.startswith("http"):
-            assert (document.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)]+)\)", document.read_text(encoding="utf-8")):
+        if target.startswith("http"):
+            continue
+        path, _, anchor = target.partition("#")
+        found = document.parent / path if path else document
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), target
+
+
+def anchors(document: Path) -> set[str]:
+    """The headings of a page, as GitHub turns them into anchors: lower case, hyphens for spaces, no punctuation."""
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_name_that_is_linked_to_the_code_is_in_that_file(document):
+    text = document.read_text(encoding="utf-8")
+    for name, path in re.findall(r"\[`([^`]+)`\]\([./]*src/milrec/([\w/]+)\.py\)", text):
+        module = path.replace("/", ".")
+        assert name == module or name.startswith(f"{module}."), f"'{name}' is linked to {path}.py"
+        found = importlib.import_module(f"milrec.{module}")
+        for part in name.removeprefix(module).split(".")[1:]:
+            assert hasattr(found, part), f"'{name}' does not exist"
+            found = getattr(found, part)
 
 
 def test_every_function_and_test_of_the_paper_map_exists():
     text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
-    import importlib
+    rows = [line.split(" | ") for line in text.partition("\n## ")[0].splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 20
+    for paper, functions, tests in rows:
+        assert re.search(r"\[`[\w.]+`\]\(\.\./src/milrec/", functions), f"no function for {paper}"
+        assert re.search(r"\[`tests/[\w/]+\.py`\]", tests), f"no test for {paper}"
+    for shown, target in re.findall(r"\[`(tests/[^`]+)`\]\(([^)]+)\)", text):
+        assert target == f"../{shown}" and (ROOT / shown).exists(), shown
+    unlinked = re.sub(r"\[`[^`]+`\]\([^)]+\)", "", text)
+    assert not re.findall(r"`(?:\w+\.)+\w+`|`tests/[^`]*`", unlinked), "a function or test without a link to its file"
 
-    for name in re.findall(r"`(\w+)\.(\w+)`", text):
-        module = importlib.import_module(f"milrec.{name[0]}")
-        assert hasattr(module, name[1]), name
-    for test in set(re.findall(r"`(test_\w+)`", text)):
-        assert (ROOT / "tests" / f"{test}.py").exists(), test
+
+def test_the_missing_term_of_mil_is_three_clicks_from_the_readme():
+    assert "](docs/paper.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    linked = "[`losses.MissingInformationLoss.missing_term`](../src/milrec/losses.py)"
+    assert linked in (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
 
 
 def test_every_setting_is_documented():

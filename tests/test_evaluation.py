@@ -79,7 +79,7 @@ def test_ranking_measures_by_hand(by_popularity):
     assert measures["novelty_ndcg_maximum@100"] == pytest.approx((second + 1) / 2)
 
 
-def test_only_users_with_targets_are_judged_and_dropped_targets_are_told(by_popularity):
+def test_only_users_with_targets_are_judged_and_dropped_targets_are_counted(by_popularity):
     assert by_popularity.n_users == 2
     assert by_popularity.dropped_targets == 5
     assert all(len(values) == 2 for values in by_popularity.per_user.values())
@@ -159,10 +159,10 @@ def test_the_distribution_of_preferences_by_hand(four_items):
     assert distribution == pytest.approx([25, 0, 25, 0, 25, 25])
 
 
-def test_nobody_to_judge_is_an_error(four_items):
+def test_no_user_to_judge_is_an_error(four_items):
     train, held_out = four_items
     nothing = empty_pairs((3, 4))
-    with pytest.raises(DataError, match="there is no user with items to be found"):
+    with pytest.raises(DataError, match="no user has held-out items"):
         evaluate(Popularity(4), settings_for("popularity"), train, HeldOut(held_out.audience, nothing, nothing, 0))
 
 
@@ -242,7 +242,7 @@ def test_an_evaluation_does_not_depend_on_how_many_users_are_scored_at_once(spli
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_strangers_are_evaluated_alike_however_many_are_folded_in_at_once(small_catalogue, monkeypatch, rows):
+def test_new_users_are_evaluated_the_same_however_many_are_folded_in_at_once(small_catalogue, monkeypatch, rows):
     split = milrec.split_users(small_catalogue, seed=0)
     recommender = milrec.fit(split, "mf", "mil", n_factors=4, epochs=2)
     usual = recommender.evaluate(split)
@@ -296,7 +296,7 @@ def test_the_validation_measure_is_that_of_the_evaluation(fitted, split, name, p
 
 
 @pytest.mark.parametrize(("blocks", "at_once"), [(1, 64), (2, 128), (32, 2048)])
-def test_progress_is_told_up_to_the_last_user(fitted, split, monkeypatch, blocks, at_once):
+def test_progress_is_reported_up_to_the_last_user(fitted, split, monkeypatch, blocks, at_once):
     assert scores._BLOCKS_AT_ONCE == 32
     monkeypatch.setattr(scores, "_BLOCKS_AT_ONCE", blocks)
     seen = []

@@ -126,7 +126,7 @@ def test_users_come_in_the_order_asked_for_and_as_often(recommender):
     assert table.slice(0, 2).equals(table.slice(4, 2))
 
 
-def test_nobody_gets_an_empty_table_with_the_same_columns(recommender):
+def test_no_users_give_an_empty_table_with_the_same_columns(recommender):
     table = recommender.recommend([])
     assert table.num_rows == 0 and table.schema == recommender.recommend(recommender.user_ids[:1]).schema
 
@@ -206,7 +206,7 @@ def test_a_new_user_without_items_gets_a_list(recommender):
     assert np.isfinite(table["score"].to_numpy()).all()
 
 
-def test_an_item_told_twice_counts_once(recommender):
+def test_an_item_given_twice_counts_once(recommender):
     once = recommender.recommend_new(recommender.item_ids[:2], n=5)
     assert recommender.recommend_new(recommender.item_ids[:2] * 2, n=5).equals(once)
 
@@ -313,7 +313,7 @@ def test_a_number_with_an_underscore_or_a_blank_is_no_id_of_a_user(checkerboard)
             recommender.recommend([text])
 
 
-def test_a_fit_that_was_interrupted_goes_on_to_the_same_model(split, tmp_path):
+def test_an_interrupted_fit_resumes_to_the_same_model(split, tmp_path):
     def interrupt(progress):
         if progress.iteration == 4:
             raise KeyboardInterrupt
@@ -479,7 +479,7 @@ def test_a_refitted_model_is_judged_on_test_and_not_on_validation(split, dae, sm
     loaded = milrec.load(tmp_path / "model")
     assert loaded.fitted.facts["refitted"] is True
     assert loaded.evaluate(split).as_json() == second.as_json()
-    with pytest.raises(DataError, match=r"has learned from validation too .*; judge it on test"):
+    with pytest.raises(DataError, match="refitted and has learned from validation too; judge it on test"):
         loaded.evaluate(split, "validation")
     with pytest.raises(SettingsError, match="known parts: test, validation"):
         loaded.evaluate(split, "train")
@@ -498,14 +498,14 @@ def test_a_refitted_autoencoder_sees_the_validation_items_of_a_user(split, dae):
 
 
 def test_what_cannot_be_refitted_is_refused(split, dae, small_catalogue, checkerboard):
-    with pytest.raises(DataError, match="refitted already"):
+    with pytest.raises(DataError, match="already refitted"):
         milrec.refit(split, milrec.refit(split, dae))
     with pytest.raises(DataError, match="fitted on another split"):
         milrec.refit(milrec.split_interactions(small_catalogue, seed=1), dae)
     with pytest.raises(DataError, match="no validation part"):
         milrec.refit(unsplit(checkerboard), milrec.fit(unsplit(checkerboard), "popularity"))
     users = milrec.split_users(small_catalogue, seed=0)
-    with pytest.raises(DataError, match="keeps back other users"):
+    with pytest.raises(DataError, match="holds out users for validation"):
         milrec.refit(users, milrec.fit(users, "popularity"))
 
 

@@ -131,8 +131,8 @@ def test_a_long_value_is_not_repeated_whole():
     assert len(str(error.value)) < 200 and "'ninenine" in str(error.value)
 
 
-def test_epochs_and_iterations_are_not_said_together():
-    with pytest.raises(SettingsError, match=r"^epochs and iterations are two ways to say how long: set one of them$"):
+def test_epochs_and_iterations_are_not_set_together():
+    with pytest.raises(SettingsError, match=r"^epochs and iterations both say how long to fit: set only one of them$"):
         build(TrainingSettings, {"epochs": 3, "iterations": 5})
 
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from milrec.sampling import n_missing_drawn as n_missing_drawn_by_fit
 from scipy.sparse import csr_array
 from scipy.stats import chisquare
 
@@ -19,6 +18,7 @@ import milrec
 from milrec.losses import MissingInformationLoss as MissingInformationSettings
 from milrec.losses import Targets
 from milrec.torch import MissingInformationLoss, expected_weight, n_missing_drawn, sample_missing
+from milrec.training.targets import n_missing_drawn as n_missing_drawn_by_fit
 
 CASES = {
     "the paper's best": {},

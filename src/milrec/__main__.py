@@ -1,5 +1,5 @@
 """`python -m milrec` is `milrec`."""
 
-from milrec.cli.app import main
+from milrec.entry import main
 
 main()

@@ -1,6 +1,6 @@
-"""scoring × metrics × tail → Evaluation, a plain value that becomes JSON.
+"""Lists × metrics → Evaluation, a plain value that becomes JSON.
 
-Lists of 200 items are made for every user with targets, and everything is read off them in one pass.
+Every user with held-out items gets a list of 200 items, and every measure is read off these lists in one pass.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from scipy.sparse import csr_array
 from milrec.data.interactions import Interactions, Truth
 from milrec.data.splits import Audience, HeldOut
 from milrec.errors import DataError
+from milrec.interrupts import pause_point
 from milrec.kernels.ranking import counts_below, found_in_lists, ordered_shares
 from milrec.lists.scores import Lists, Scorer, dial_shift, leave_out, lists_for
 from milrec.metrics import ranking, tail
@@ -31,7 +32,7 @@ SHORT_LIST = 20
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model's lists are worth, and what they are made of."""
+    """How good a model's lists are, and what is in them."""
 
     measures: dict[str, float]  # mean over users; NaN where undefined
     intervals: dict[str, tuple[float, float]]  # 95 % bootstrap interval of each mean
@@ -43,7 +44,7 @@ class Evaluation:
     rank_evolution: dict[str, list[float]]  # share of users with an item of the interval at each place
     preference_distribution: list[float] | None  # percent per threshold interval; None for a model without preferences
     per_user: dict[str, npt.NDArray[np.float64]] = field(repr=False)
-    dial: float = 0.0  # with which the lists were re-ranked
+    dial: float = 0.0  # that the lists were re-ranked with
 
     def as_json(self) -> dict[str, Any]:
         """Flat, with plain numbers; undefined is null."""
@@ -69,13 +70,13 @@ def evaluate(
     report: Callable[[int, int], None] | None = None,
     dial: float = 0.0,
 ) -> Evaluation:
-    """Judge a model on a held-out part; `report` is told how many users are done, of how many.
+    """Judge a model on a held-out part; `report` is called with the number of users done, and of all users.
 
     The lists are re-ranked by `dial`; the preference distribution is the model's own.
     """
     users = np.flatnonzero(np.diff(held_out.targets.indptr))
     if len(users) == 0:
-        raise DataError("there is no user with items to be found; the data is too small for this split")
+        raise DataError("no user has held-out items; the data is too small for this split")
     audience = held_out.audience.part(users)
     targets, rejected_targets = held_out.targets[users], held_out.rejected_targets[users]
     popularity = train.popularity()
@@ -96,6 +97,7 @@ def evaluate(
             tally.add_truth(lists, truth, audience)
         if report is not None:
             report(lists.users.stop, len(users))
+        pause_point("evaluate")
     tally.add_order(order)
     return replace(tally.result(len(users), held_out.dropped_targets), dial=float(dial))
 
@@ -150,14 +152,14 @@ class _Tally:
         self.by_rank += tail.interval_counts(lists, self.tail_intervals)
 
     def add_rejected(self, lists: Lists, rejected: csr_array) -> None:
-        """Share of the short list that the user is known, from kept-back data, to reject; only where there is any."""
+        """Share of the short list that the user rejected in held-out data, for users with such rejections."""
         hits = _hits(replace(lists, items=lists.items[:, :SHORT_LIST]), rejected)
         length = np.maximum((hits.top_items >= 0).sum(axis=1), 1)
         share = np.where(hits.n_targets > 0, hits.found.sum(axis=1) / length, np.nan)
         self._note(f"rejected_share@{SHORT_LIST}", share)
 
     def add_order(self, shares: npt.NDArray[np.float64]) -> None:
-        """How often an adopted item is above a rejected one, for users who have both among what is kept back."""
+        """How often an adopted item is above a rejected one, for users with both in their held-out data."""
         self._note("auc_rejected", shares)
 
     def add_preferences(self, logits: npt.NDArray[np.float32]) -> None:
@@ -240,7 +242,7 @@ def _hits(lists: Lists, targets: csr_array) -> ranking.Hits:
 def _preference_counts(logits: npt.NDArray[np.float32], linear: bool) -> npt.NDArray[np.int64]:
     """How many preferences lie in each interval of table 6, over all users.
 
-    They are read off the logits, σ being monotone; where the decoder is linear, logits are preferences.
+    They are read off the logits, as σ is monotone; with a linear decoder, logits are preferences.
     """
     inner = np.array(tail.PREFERENCE_THRESHOLDS[1:-1])
     bounds = inner if linear else np.log(inner / (1 - inner))

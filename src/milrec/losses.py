@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Targets:
-    """What is known of a batch of users, and which missing items enter the loss with which weight."""
+    """What is known about a batch of users, and which missing items enter the loss, with which weight."""
 
     adopted: Tensor  # (n_users, n_items) 1 where adopted
     rejected: Tensor  # (n_users, n_items) 1 where rejected
@@ -119,11 +119,11 @@ class MultinomialLoss(Settings):
 class MissingInformationLoss(Settings):
     """The paper's loss (equations 7 and 8, decisions D1 and D2).
 
-    p = 1: (1-q)^γ₊ pulls adopted items to 1;  p = 0: A·(q-½)^(2γ) keeps missing items from 1 and from 0 alike;
+    p = 1: (1-q)^γ₊ pulls adopted items to 1;  p = 0: A·(q-½)^(2γ) keeps missing items away from 1 and from 0;
     p = -1: q^γ₋ pushes rejected items to 0.
 
-    This is the settings value, for `milrec.fit` and recipes. For a training loop of your own there is the `nn.Module`
-    `milrec.torch.MissingInformationLoss`, with the same formula and the same names.
+    This is the settings value, for `milrec.fit` and recipes. For your own training loop, use the `nn.Module`
+    `milrec.torch.MissingInformationLoss`: the same formula with the same names.
     """
 
     loss: Literal["mil"] = "mil"

@@ -31,7 +31,7 @@ from milrec.training.progress import Report, Watch
 from milrec.training.settings import FitSettings
 
 _USERS_AT_ONCE = 2048
-OnUnmet = Callable[[Any, str], None]  # gets a user (None: a new one) and what their list does not meet
+OnUnmet = Callable[[Any, str], None]  # a user (None: a new one), and what their list could not meet
 
 
 class Nearest(NamedTuple):
@@ -51,7 +51,7 @@ def fit(
     report: Report | None = None,
     **values: Any,
 ) -> Recommender:
-    """Fit a model by name (or by settings) to a split; further settings by their own names, as `epochs=30`.
+    """Fit a model by name (or by settings) to a split; further settings by name, e.g. `epochs=30`.
 
     Without a name: the denoising autoencoder with the missing information loss, stopping early on validation.
     """
@@ -82,14 +82,14 @@ def fit(
 def refit(
     split: Split, recommender: Recommender, checkpoint: str | Path | None = None, report: Report | None = None
 ) -> Recommender:
-    """The same model fitted anew on training and validation together: same settings, same seed, and as many steps as
-    validation chose. Nothing is left to choose by, so that it can be judged on test alone.
+    """The same model fitted from scratch on training and validation together: same settings, same seed, and as many
+    steps as validation chose. No validation part is left, so it can only be judged on test.
     """
     fitted = recommender.fitted
     if fitted.facts.get("refitted"):
-        raise DataError("the model is refitted already: it has learned from validation too")
+        raise DataError("the model is already refitted: it has learned from validation too")
     if split.train.fingerprint() != fitted.facts["train_fingerprint"]:
-        raise DataError("the model was fitted on another split; refit it on its own")
+        raise DataError("the model was fitted on another split; refit it on that one")
     settings, history = fitted.settings, fitted.history
     if history is not None:
         settings = settings.ending_at(history.last_step)
@@ -108,7 +108,7 @@ class Recommender:
 
     @classmethod
     def load(cls, path: str | Path, models: Sequence[type[nn.Module]] = ()) -> Recommender:
-        """Open a model folder, checked; `models` are other people's encoders that it may hold."""
+        """Open a model folder, checked; `models` are the encoders, other than milrec's, that it may hold."""
         return cls(Fitted.load(path, models))
 
     def save(self, path: str | Path, replace: bool = False) -> None:
@@ -119,16 +119,16 @@ class Recommender:
         return f"<Recommender: {self.fitted.settings}, {train.n_users:,} users, {train.n_items:,} items>"
 
     def leaving_out(self, data: Interactions) -> Recommender:
-        """The same, with everything that users adopted or rejected in `data` never listed: for lists that go live.
+        """The same, but never listing anything that users adopted or rejected in `data`: for lists that go live.
 
-        Without it, lists leave out the training and validation part alone, so that they can be judged on test.
+        Without it, lists only leave out the training and validation parts, so that they can be judged on test.
         """
         more = renumbered(csr_array(data.adopted + data.rejected), data, self.fitted.train)
         return Recommender(replace(self.fitted, removed=csr_array(self.fitted.removed + more)))
 
     @property
     def folds_in(self) -> bool:
-        """Whether a list for a new user takes long, because a row of factors has to be fitted for it."""
+        """Whether a list for a new user takes long, because a row of factors has to be fitted first."""
         return self.fitted.model.folds_in
 
     @property
@@ -150,16 +150,16 @@ class Recommender:
     ) -> Evaluation:
         """Judge the lists, re-ranked by `dial`, on a held-out part of the split that the model was fitted on.
 
-        A refitted model sees the validation items of users too. What is popular, novel and in the tail is told by the
-        training part in any case, so that a model and its refit can be compared.
+        A refitted model sees the validation items of users too. The training part still decides
+        what is popular, novel and in the tail, so that a model and its refit can be compared.
         """
         own = split
         if self.fitted.facts.get("refitted"):
             if on == "validation":
-                raise DataError("the model has learned from validation too (it is refitted); judge it on test")
+                raise DataError("the model is refitted and has learned from validation too; judge it on test")
             own = split.joined()
         if own.train.fingerprint() != self.fitted.facts["train_fingerprint"]:
-            raise DataError("the model was fitted on another split; evaluate it on its own, or fit it anew on this one")
+            raise DataError("the model was fitted on another split; evaluate it on that one, or fit it on this one")
         return evaluate(self.fitted.model, self.fitted.settings, split.train, own.part(on), report, dial)
 
     def recommend(
@@ -175,16 +175,15 @@ class Recommender:
     ) -> pa.Table:
         """Lists for known users, best first: user, rank, item, title (where known), score, popularity, tail.
 
-        Items are ranked by logit - dial × ln(popularity): a dial above 0 favours rarer items, below 0 popular ones.
-        Rules, such as `long >= 30%`, add a column `unmet` that says which of them could not be met; `reasons` adds one
-        that names so many adopted items as reasons for an item, each with its part of the logit. `on_unmet` is called
-        for each list that does not meet all of this, because an empty list has no row to say so.
+        Items are ranked by logit - dial × ln(popularity): a dial above 0 lists rarer items, below 0 more popular ones.
+        Rules, e.g. `long >= 30%`, add a column `unmet` that says which ones could not be met. `reasons` adds a column
+        with this many of the adopted items that speak for an item, each with its part of the logit. `on_unmet` is
+        called for each list that could not be all that was asked for, since an empty list has no row to say so.
         """
         rows = self.catalogue.user_numbers(several(users)).tolist()
         wish = wanted(self.catalogue, Query(None, None, (), n, allow, exclude, dial, rules, reasons))
-        return pa.Table.from_batches(
-            self._known(rows, wish, on_unmet), list_schema(self.fitted.train, wish, users=True)
-        )
+        schema = list_schema(self.fitted.train, wish, users=True)
+        return pa.Table.from_batches(self._known(rows, wish, on_unmet), schema)
 
     def recommend_all(
         self,
@@ -212,13 +211,13 @@ class Recommender:
         reasons: int = 0,
         on_unmet: OnUnmet | None = None,
     ) -> pa.Table:
-        """A list for a user the model has not met, from adopted (and rejected) items alone; nothing is refitted."""
+        """A list for a user the model has not met, from adopted (and rejected) items only; nothing is refitted."""
         asked = self.ask(Query(None, adopted, rejected, n, allow, exclude, dial, rules, reasons))
         schema = list_schema(self.fitted.train, asked.wanted, users=False)
         return pa.Table.from_batches([self._batch([asked], schema, on_unmet)], schema)
 
     def ask(self, query: Query) -> Asked:
-        """A query, checked and with its ids looked up; what is wrong with it is an error that says so."""
+        """A query, checked and with its ids looked up; a wrong one raises an error that says why."""
         return ask(self.fitted, self.catalogue, query)
 
     def answer(self, asked: Sequence[Asked]) -> list[Answer]:
@@ -229,8 +228,8 @@ class Recommender:
     def find_items(self, text: str, n: int = 20) -> pa.Table:
         """Items by title, or by id: item, title, popularity, tail.
 
-        All words are looked for, each as the beginning of a word, whatever their case and accents. The item with this
-        very id comes first, then titles that begin with the text; among these, more popular ones.
+        All words must occur, each as the beginning of a word, ignoring case and accents. The item with exactly this id
+        comes first, then titles that begin with the text; among these, more popular ones.
         """
         items = self.catalogue.find_items(text, list_length(n))
         return pa.table(item_columns(self.fitted.train, self.catalogue, items))
@@ -240,7 +239,7 @@ class Recommender:
         return self.catalogue.find_users(text, list_length(n))
 
     def user_items(self, user: Any) -> pa.Table:
-        """What the model knows of a user: entry (adopted or rejected), item, title, popularity, tail."""
+        """What the model knows about a user: entry (adopted or rejected), item, title, popularity, tail."""
         asked = self.ask(Query(user))
         items = np.concatenate([asked.adopted, asked.rejected]).astype(np.int64)
         entries = ["adopted"] * len(asked.adopted) + ["rejected"] * len(asked.rejected)
@@ -258,7 +257,7 @@ class Recommender:
         return pa.table({**columns, found.measure: pa.array(found.likeness)})
 
     def nearest_items(self, item: Any, n: int) -> Nearest:
-        """The same in numbers."""
+        """The same by item number."""
         if self._likeness is None:
             raise SettingsError(f"a {self.fitted.settings.model.model} model has no item factors to compare")
         number = int(self.catalogue.item_numbers([item])[0])

@@ -187,7 +187,7 @@ class Search(Record):
 
 
 class Comparison(Record):
-    """Two models over the same users: the mean of first less second, its 95 % interval, and p."""
+    """Two models over the same users: the mean of first minus second, its 95 % interval, and p."""
 
     first: str
     second: str
@@ -202,7 +202,7 @@ class Comparison(Record):
         return self.p >= SIGNIFICANCE
 
     def reversed(self) -> Comparison:
-        """Second less first."""
+        """Second minus first."""
         turned = {"first": self.second, "second": self.first}
         figures = {"difference": -self.difference, "low": -self.high, "high": -self.low}
         return self.model_copy(update={**turned, **figures})
@@ -324,7 +324,7 @@ class Results(Record):
         return {run.name: run.tuned for run in self.models if run.tuned}
 
     def comparison(self, measure: str, first: str, second: str) -> Comparison | None:
-        """The comparison of two models by a measure: first less second, whichever way round it was made."""
+        """The comparison of two models by a measure: first minus second, whichever way round it was made."""
         for made in self.comparisons.get(measure, ()):
             if (made.first, made.second) == (first, second):
                 return made

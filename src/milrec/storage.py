@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from milrec.errors import FolderError
+from milrec.interrupts import pause_point
 
 _WINDOWS = sys.platform == "win32"
 MANIFEST = "milrec.json"
@@ -66,6 +67,7 @@ def new_file(path: Path) -> Iterator[Path]:
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield draft
+        pause_point(f"new file {path.name}")
         _flush_to_disk(draft)
         draft.replace(path)
     finally:
@@ -135,6 +137,7 @@ def new_folder(path: Path, kind: str, replace: bool = False) -> Iterator[Draft]:
     draft = Draft(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)))
     try:
         yield draft
+        pause_point(f"new {kind} folder")
         write_manifest(draft.path, kind, draft.facts, _checked_in(draft.path))
         draft.path.chmod(0o777 & ~_umask())
         _put_in_place(draft.path, path)

@@ -1,8 +1,8 @@
 """The missing information loss (MIL) for any PyTorch model, and the draw of the missing items it is summed over.
 
 `MissingInformationLoss` here is an `nn.Module` with logits in and a value out, like torch's own losses. It needs torch
-and nothing else: neither milrec's settings nor its models. `milrec.MissingInformationLoss` is the other one of that
-name: the settings with which `milrec.fit` fits milrec's models (see milrec.losses).
+and nothing else: neither milrec's settings nor its models. `milrec.MissingInformationLoss` has the
+same name, but is the settings value with which `milrec.fit` fits milrec's models (see milrec.losses).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class MissingInformationLoss(nn.Module):
         self.reduction = reduction
 
     def forward(self, logits: Tensor, known: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The loss of `logits`, given what is `known` of each: 1 adopted, 0 missing, -1 rejected.
+        """The loss of `logits`, given what is `known` about each: 1 adopted, 0 missing, -1 rejected.
 
         `weight`, broadcast to the logits, multiplies each element's loss: 0 leaves an element out.
         """

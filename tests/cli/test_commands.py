@@ -8,12 +8,10 @@ import contextlib
 import csv
 import io
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -27,6 +25,7 @@ from milrec.data.formats import FORMATS, LIST_ENDINGS
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
 from milrec.storage import locked
+from pausing import held
 
 
 def milrec(*arguments, cwd=None, **options):
@@ -79,21 +78,18 @@ def work(tmp_path_factory) -> Path:
 
 def test_help_and_mistakes_do_not_wait_for_torch(work):
     code = """
-import sys
+import json, sys
 from milrec.cli.app import main
-from milrec.data.downloads import NAMES
-from milrec.data.formats import FORMATS, LIST_ENDINGS
-from milrec.losses import LOSSES
-from milrec.models.settings import MODELS
-from milrec.storage import locked
-sys.argv = ["milrec", *sys.argv[1:]]
-try:
-    main()
-except SystemExit:
-    pass
-sys.exit("torch" in sys.modules)
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["milrec", *arguments]
+    try:
+        main()
+    except SystemExit:
+        pass
+    if "torch" in sys.modules:
+        sys.exit(f"torch is imported by {arguments}")
 """
-    for arguments in (
+    commands = [
         ["--help"],
         ["fit", "--help"],
         ["models"],
@@ -102,9 +98,10 @@ sys.exit("torch" in sys.modules)
         ["evaluate", "nowhere", "split"],
         ["recommend", "nowhere", "--user", "1"],
         ["show", "model"],
-    ):
-        done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=work, capture_output=True, check=False)
-        assert done.returncode == 0, arguments
+    ]
+    command = [sys.executable, "-c", code, json.dumps(commands)]
+    done = subprocess.run(command, cwd=work, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_command_has_a_help_that_says_what_it_does():
@@ -217,7 +214,7 @@ def test_items_are_found_by_title(work):
         (["split", "data", "--out", "s", "--test", "data"], "no adopted pair of the test part is left to be found"),
         (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "it does not go with --test"),
         (["split", "data", "--out", "s", "--protocol", "users", "--held-out", "0.2"], "it does not go with --test or"),
-        (["split", "data", "--out", "s", "--held-out", "0.7"], "--held-out is a share between 0 and 0.5"),
+        (["split", "data", "--out", "s", "--held-out", "0.7"], "--held-out must be a share between 0 and 0.5"),
         (["fit", "data", "--out", "m"], "'data' is a data folder; a split folder is needed"),
         (["fit", "split", "--out", "model"], "already holds a model folder"),
         (["fit", "split", "--out", "data"], "holds a milrec data folder; choose another place"),
@@ -320,7 +317,7 @@ def test_ids_come_back_exactly_as_they_went_in(tmp_path):
         (
             "user,item,test\na,b,1\n",
             ["--where", "test=1", "--where", "test=2"],
-            "two values are asked of column 'test'",
+            "column 'test' is given two values",
         ),
     ],
 )
@@ -362,23 +359,13 @@ def weights(model: Path) -> dict[str, bytes]:
         return {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
 
 
-def broken_off(work: Path, out: str, how: signal.Signals) -> int:
-    """Start a fit and send it a signal once it has written a checkpoint; returns its code."""
-    command = [sys.executable, "-m", "milrec", "fit", "split", "--out", out, *LONGER]
-    process = subprocess.Popen(command, cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not (work / f"{out}.partial" / "checkpoint.safetensors").exists():
-        time.sleep(0.005)
-    time.sleep(0.3)
-    assert process.poll() is None, "the fit ended before it could be broken off"
-    os.kill(process.pid, how)
-    return process.wait()
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_fit_that_was_broken_off_goes_on_to_the_very_same_weights(work, how):
     out, whole = f"broken-{how.name}", f"whole-{how.name}"
-    code = broken_off(work, out, how)
-    assert code == (-signal.SIGKILL if how is signal.SIGKILL else 130)
+    with held("fit step 13", "fit", "split", "--out", out, *LONGER, cwd=work) as process:
+        process.process.send_signal(how)
+        process.pause.let_go()
+        assert process.ended().code == (-signal.SIGKILL if how is signal.SIGKILL else 130)
     assert not (work / out).exists()
     assert "--resume" in refuses("fit", "split", "--out", out, *LONGER, cwd=work)
     other = ("--set", "n_factors=9", *LONGER[2:])
@@ -397,15 +384,11 @@ def test_resuming_what_is_finished_changes_nothing(work):
 
 def test_an_interrupted_fit_has_kept_its_work_however_rarely_it_writes(work):
     rarely = ("--set", "epochs=4000", "--set", "patience=0", "--set", "checkpoint_seconds=1000")
-    command = [sys.executable, "-m", "milrec", "fit", "split", "--out", "rare", *rarely]
-    process = subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (work / "rare.partial").exists():
-        time.sleep(0.01)
-    time.sleep(2)  # some steps are made
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate()
-    assert process.returncode == 130
-    assert "to continue: milrec fit" in out and (work / "rare.partial" / "checkpoint.safetensors").exists()
+    with held("fit step 13", "fit", "split", "--out", "rare", *rarely, cwd=work) as process:
+        assert not (work / "rare.partial" / "checkpoint.safetensors").exists()
+        ended = process.interrupted()
+    assert ended.code == 130
+    assert "to continue: milrec fit" in ended.out and (work / "rare.partial" / "checkpoint.safetensors").exists()
     shutil.rmtree(work / "rare.partial")
 
 
@@ -523,13 +506,10 @@ def test_a_refit_learns_from_validation_too(work):
 
 def test_a_refit_that_was_broken_off_goes_on_to_the_very_same_weights(work):
     command = ("fit", "split", "--out", "torn", "--refit", *LONGER)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "milrec", *command], cwd=work, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    while process.poll() is None and not (work / "torn.partial" / "refit.safetensors").exists():
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    with held("fit step 13", *command, cwd=work) as process:
+        process.pause.arrive()  # the fit has passed; this is the refit
+        assert (work / "torn.partial" / "refit.safetensors").exists()
+        process.killed()
     assert "--resume" in refuses(*command, cwd=work)
     succeeds(*command, "--resume", cwd=work)
     succeeds("fit", "split", "--out", "untorn", "--refit", *LONGER, cwd=work)
@@ -539,7 +519,7 @@ def test_a_refit_that_was_broken_off_goes_on_to_the_very_same_weights(work):
 
 def test_a_refit_that_cannot_be_is_refused_before_the_fit(work):
     succeeds("split", "data", "--out", "by-users", "--protocol", "users", cwd=work)
-    assert "keeps back other users" in refuses("fit", "by-users", "--out", "m", "--refit", *QUICK, cwd=work)
+    assert "holds out users for validation" in refuses("fit", "by-users", "--out", "m", "--refit", *QUICK, cwd=work)
     assert not (work / "m").exists() and not (work / "m.partial").exists()
 
 
@@ -582,12 +562,9 @@ def test_show_says_what_a_run_has_finished_what_failed_and_what_was_interrupted(
 
 
 def test_help_names_every_data_set_format_model_and_loss(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")  # no name is broken into two
-
-    def words(command: str) -> str:
-        return " ".join(succeeds(command, "--help").stdout.replace("│", " ").split())
-
-    assert all(name in words("download") for name in NAMES)
-    assert all(name in words("prepare") for name in FORMATS)
-    assert all(name in words("fit") for name in [*MODELS, *LOSSES])
-    assert all(ending in words("recommend") for ending in LIST_ENDINGS)
+    monkeypatch.setenv("COLUMNS", "300")  # no name is cut at the end of a line
+    shown = {command: succeeds(command, "--help").stdout for command in ("download", "prepare", "fit", "recommend")}
+    assert all(name in shown["download"] for name in NAMES)
+    assert all(name in shown["prepare"] for name in FORMATS)
+    assert all(name in shown["fit"] for name in [*MODELS, *LOSSES])
+    assert all(ending in shown["recommend"] for ending in LIST_ENDINGS)

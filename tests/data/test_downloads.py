@@ -297,7 +297,7 @@ def test_every_known_data_set_has_an_address_a_checksum_and_terms(name: str) -> 
 
 
 def test_netflix_is_answered_with_a_sentence_that_helps() -> None:
-    with pytest.raises(DownloadError, match="no longer offered as a plain archive: get it from Kaggle"):
+    with pytest.raises(DownloadError, match="can no longer be downloaded as a plain archive: get it from Kaggle"):
         known_download("netflix")
 
 

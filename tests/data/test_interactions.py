@@ -301,9 +301,9 @@ def test_a_hand_made_file_of_pairs_is_read(tmp_path: Path) -> None:
         "items out of order", "twice", "weight 0", "weight below 0", "weight NaN", "weight infinite",
     ],
 )  # fmt: skip
-def test_pairs_that_cannot_be_are_refused(tmp_path: Path, write: Any) -> None:
+def test_impossible_pairs_are_refused(tmp_path: Path, write: Any) -> None:
     folder = rewritten(tmp_path / "data", "adopted.arrow", write)
-    with pytest.raises(FolderError, match="holds pairs that cannot be"):
+    with pytest.raises(FolderError, match="holds impossible pairs"):
         Interactions.load(folder)
 
 

@@ -292,7 +292,7 @@ def test_what_of_a_given_test_part_is_of_no_use_is_dropped_and_counted() -> None
     test = later(list("aaaaabdde"), list("xyzwvzxyx"), [4, 0, 4, 4, 4, 4, 4, 4, 0])
     assert test.users["id"].to_pylist() == ["a", "b", "d"]  # e adopted nothing
     with pytest.raises(
-        DataError, match=r"no adopted pair .* of 7, 2 are of users .*, 2 stand in the data too, 3 are of"
+        DataError, match=r"no adopted pair .* of 7, 2 have users .*, 2 are in the data too, 3 have items"
     ):
         split_given(data, test, seed=0, held_out=0)
     more = later(list("aaabbbc"), list("xyzxywz"), [4, 4, 0, 4, 4, 0, 4])
@@ -336,7 +336,7 @@ def test_a_share_of_the_data_is_for_validation_and_never_listed_on_test() -> Non
 
 @pytest.mark.parametrize("held_out", [-0.1, 1.0, 3, float("nan")])
 def test_a_share_that_cannot_be_held_out_is_refused(held_out: float) -> None:
-    with pytest.raises(MilrecError, match="`held_out` is a share"):
+    with pytest.raises(MilrecError, match="`held_out` must be a share"):
         split_given(full(4, 4), later([0], [9]), seed=0, held_out=held_out)
 
 
@@ -350,7 +350,7 @@ def test_a_share_that_leaves_nothing_to_learn_from_is_refused() -> None:
 def test_ids_of_two_types_are_refused(what: str) -> None:
     table = {"user": [1, 2], "item": [1, 2]}
     texts = {**table, what: ["1", "2"]}
-    with pytest.raises(DataError, match=f"{what} ids are whole numbers in one set and texts in the other"):
+    with pytest.raises(DataError, match=f"{what} ids are whole numbers in one set and text in the other"):
         split_given(milrec.read(table), milrec.read(texts), seed=0)
 
 
@@ -377,7 +377,7 @@ def test_validation_can_be_joined_to_training(split: Any) -> None:
 
 
 def test_where_there_is_no_validation_of_known_users_nothing_is_joined() -> None:
-    with pytest.raises(DataError, match="keeps back other users for validation"):
+    with pytest.raises(DataError, match="holds out users for validation"):
         split_users(full(20, 10), seed=0).joined()
     with pytest.raises(DataError, match="no validation part"):
         split_interactions(full(4, 4), seed=0, held_out=0).joined()

@@ -73,7 +73,7 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: Pat
 def test_a_table_without_a_known_user_or_item_column_says_how_to_name_it(
     tmp_path: Path, header: str, missing: str
 ) -> None:
-    with pytest.raises(DataError, match=f"known to hold {missing}s; name one of .* with `{missing}`"):
+    with pytest.raises(DataError, match=f"recognised as holding {missing}s; name one of .* with `{missing}`"):
         read_text(tmp_path, f"{header}\na,b\n")
 
 
@@ -313,7 +313,7 @@ def test_times_as_iso_texts_are_read_in_microseconds(tmp_path: Path, text: str, 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2020-13-01", "01.02.2020"])
 def test_times_that_are_not_understood_are_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match=r"column 'time' of .* holds times that are not understood"):
+    with pytest.raises(DataError, match=r"column 'time' of .* holds times that cannot be read"):
         read_text(tmp_path, f"user,item,time\na,b,2020-01-01\nc,d,{text}\n", Columns(time="time"))
 
 
@@ -395,12 +395,12 @@ def test_texts_in_a_parquet_file_stay_texts(tmp_path: Path, column: pa.Array) ->
     ],
 )  # fmt: skip
 def test_ids_are_texts_or_whole_numbers(tmp_path: Path, column: pa.Array) -> None:
-    with pytest.raises(DataError, match=r"ids of type .*; ids are texts or whole numbers"):
+    with pytest.raises(DataError, match=r"ids of type .*; ids must be text or whole numbers"):
         read_parquet(tmp_path, {"user": column, "item": [1, 2]})
 
 
 def test_an_id_beyond_64_bits_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="beyond 64 bits; store such ids as text"):
+    with pytest.raises(DataError, match="that 64 bits cannot hold; store such ids as text"):
         read_parquet(tmp_path, {"user": pa.array([1, 2**63], pa.uint64()), "item": [1, 2]})
 
 
@@ -483,7 +483,7 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
 
 @pytest.mark.parametrize("table", [{}, {"user": [1]}])
 def test_a_table_in_memory_needs_a_user_and_an_item_column(table: Any) -> None:
-    with pytest.raises(DataError, match="no column of the table is known to hold"):
+    with pytest.raises(DataError, match="no column of the table is recognised as holding"):
         rows_of(table, Columns())
 
 

@@ -36,16 +36,16 @@ def test_the_tables_have_the_models_of_the_paper(tmp_path):
     }  # fmt: skip
 
 
-def test_seeds_and_trials_may_be_given_elsewhere(tmp_path):
+def test_seeds_and_trials_of_a_recipe_may_be_replaced(tmp_path):
     recipe = read_recipe(RECIPES / "metrics.toml", tmp_path, Instead(seeds=[7], trials=2))
     assert recipe.seeds == [7] and recipe.search.trials == 2 and recipe.search.round == 4
     with pytest.raises(SettingsError, match="trials"):
         read_recipe(RECIPES / "metrics.toml", tmp_path, Instead(trials=0))
-    with pytest.raises(SettingsError, match="unknown model 'MILL' of the recipe; known models: Popularity, WMF"):
+    with pytest.raises(SettingsError, match="the recipe has no model 'MILL'; its models are Popularity, WMF"):
         read_recipe(RECIPES / "metrics.toml", tmp_path, Instead(models=["MILL"]))
 
 
-# The large data sets are not at hand: archives of the same format, made small, stand in for them.
+# The large data sets are not available here: small archives of the same format stand in for them.
 
 
 def pairs() -> list[tuple[int, int]]:

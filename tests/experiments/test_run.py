@@ -1,13 +1,9 @@
-"""Recipes: what they may say, and runs that go on where they were."""
+"""Recipes: what they may say, and runs that are stopped and resumed."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +17,7 @@ from milrec.experiments.recipe import Instead, Recipe, demo_recipe, read_recipe
 from milrec.experiments.run import run
 from milrec.results import Results
 from milrec.storage import locked
+from pausing import held
 
 RECIPE = """
 title = "two models"
@@ -134,22 +131,19 @@ def test_a_second_run_in_the_same_folder_fits_nothing_again(whole):
     assert written_at == {path: path.stat().st_mtime_ns for path in whole.folder.rglob("result.json")}
 
 
-def killed_when(command: list[str], moment: Path) -> None:
-    """Start a run and kill it, its jobs left to themselves, as soon as a file is there."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not moment.exists():
-        time.sleep(0.005)
-    if process.poll() is None:
-        os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def test_a_run_killed_twice_gives_the_results_of_an_unbroken_one(tmp_path, whole):
     out = tmp_path / "killed"
-    command = [sys.executable, "-m", "milrec", "experiment", str(whole.recipe), "--out", str(out)]
-    for moment in ("jobs/mil-seed0/checkpoint.safetensors", "tuning/searched.journal"):
-        killed_when(command, out / moment)
-    ended = subprocess.run(command, capture_output=True, check=False, text=True)
+    command = ("experiment", whole.recipe, "--out", out)
+    with held("fit step 2", *command) as process:
+        assert (out / "jobs/mil-seed0/checkpoint.safetensors").exists()
+        process.killed()
+        process.pause.wait_until_gone()
+    with held("fit step 2", *command) as process:
+        while not (out / "tuning/searched.journal").exists():
+            process.pause.arrive()
+        process.killed()
+        process.pause.wait_until_gone()
+    ended = subprocess.run([sys.executable, "-m", "milrec", *command], capture_output=True, check=False, text=True)
     assert ended.returncode == 0, ended.stderr
     assert timeless(Results.read(out)) == timeless(whole.results)
 
@@ -209,8 +203,8 @@ settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
     assert again == {"diverges-seed0", "diverges-seed1"}, "what failed is tried again, and nothing else"
 
 
-def test_a_search_with_a_trial_that_was_broken_chooses_nothing(tmp_path):
-    """Else a later run, in which the trial is done, would have to go back on its choice."""
+def test_a_search_with_a_trial_that_was_broken_chooses_nothing(tmp_path, monkeypatch):
+    """Otherwise a later run, in which the trial is done, would have to change its choice."""
     text = (
         RECIPE
         + """
@@ -222,13 +216,15 @@ search = { learning_rate = [1e-3, 5e-3] }
 """
     )
     recipe = read_recipe(written(tmp_path, text), instead=Instead(models=["Searched"]))
+    started, start = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **how: started.append(start(*args, **how)) or started[-1])
 
     class Killer(Quiet):
         """Kills the process that has ended the first trial and is to take the second."""
 
         def ended(self, job, outcome):
             if not self.done:
-                subprocess.run(["pkill", "-9", "-f", f"milrec.experiments.job {tmp_path}"], check=False)
+                started[-1].kill()
             super().ended(job, outcome)
 
     results = run(recipe, tmp_path / "run", Killer(), at_once=1)
@@ -273,20 +269,9 @@ def test_a_process_that_dies_is_reported_and_its_job_tried_again(tmp_path, monke
 
 
 def test_jobs_end_with_the_run_that_started_them(tmp_path):
-    text = RECIPE.replace("epochs = 4", "epochs = 100000, patience = 0")
-    recipe, out = written(tmp_path, text), tmp_path / "run"
-    killed_when(
-        [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(out)],
-        out / "jobs/mil-seed0/checkpoint.safetensors",
-    )
-    for _ in range(100):
-        alive = subprocess.run(
-            ["pgrep", "-f", f"milrec.experiments.job {out}"], capture_output=True, check=False
-        ).stdout
-        if not alive:
-            return
-        time.sleep(0.1)
-    raise AssertionError("a job outlives its run")
+    with held("fit step 2", "experiment", written(tmp_path), "--out", tmp_path / "run", "--only", "MIL") as process:
+        process.killed()
+        process.pause.wait_until_gone()
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):
@@ -296,23 +281,6 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
         assert mine
         with pytest.raises(FolderError, match="another process is running"):
             run(recipe, tmp_path / "run", Quiet())
-
-
-def test_an_interrupt_leaves_checkpoints_and_ends_with_130(tmp_path):
-    text = RECIPE.replace("epochs = 4", "epochs = 100000, patience = 0").replace(
-        "checkpoint_seconds = 0", "checkpoint_seconds = 1000"
-    )
-    recipe, out = written(tmp_path, text), tmp_path / "run"
-    command = [sys.executable, "-m", "milrec", "experiment", str(recipe), "--out", str(out), "--only", "MIL"]
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # it is ignored below a shell's background job
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=heard)
-    log = out / "jobs/mil-seed0/log.txt"
-    while process.poll() is None and not (log.exists() and "step" in log.read_text()):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130, error.decode()
-    assert (out / "jobs/mil-seed0/checkpoint.safetensors").exists()
 
 
 def test_a_folder_with_a_run_of_another_recipe_is_refused(tmp_path, whole):
@@ -364,7 +332,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
         ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [3], "epochs, n_factors" = [[3, 4]] }', "by two keys"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { epoch = [3] }', "model 'MIL'.*unknown setting 'epoch'"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [] }', "nothing to try for 'epochs'"),
-        ('loss = "mil"', 'loss = "mil"\nsearch = { "epochs, n_factors" = [[3]] }', "has not as many values"),
+        ('loss = "mil"', 'loss = "mil"\nsearch = { "epochs, n_factors" = [[3]] }', "needs lists of 2 values"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { weight_decay = { low = 1, high = 0 } }', "low < high"),
         ("title =", "title", "not readable TOML"),
     ],
@@ -408,7 +376,7 @@ def test_a_recipe_may_have_a_test_part(tmp_path):
     [
         (WITH_TEST.replace('path = "train"', "[data.simulate]\nusers = 50"), "unknown setting 'data.simulate.test'"),
         (WITH_TEST.replace('path = "train"\n', "simulate = { users = 50 }\n"), "a test part without a path"),
-        (WITH_TEST + '[split]\nprotocol = "users"\n', "in .data. or holds out users in .split., not both"),
+        (WITH_TEST + '[split]\nprotocol = "users"\n', "in .data. or hold out users in .split., not both"),
         (WITH_TEST + '[split]\nprotocol = "given"\n', "setting 'split.protocol'"),
     ],
 )

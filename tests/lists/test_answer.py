@@ -321,7 +321,9 @@ def test_what_a_user_adopted_and_rejected_can_be_asked_for(fitted, split):
         recommender.user_items("nobody")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40, deadline=None
+)
 @given(data=st.data())
 def test_any_mixture_of_queries_is_answered_as_each_alone(fitted, data):
     recommender = fitted(data.draw(st.sampled_from(["dae", "cdae", "ease"])))

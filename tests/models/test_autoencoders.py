@@ -1,4 +1,4 @@
-"""The autoencoders of two other papers, CDAE and Multi-VAE: their equations anew, and what is theirs alone."""
+"""The autoencoders of two other papers, CDAE and Multi-VAE: their equations written again, and what only they have."""
 
 import hashlib
 import json
@@ -256,7 +256,7 @@ def test_a_fit_moves_the_vectors_of_users(small_catalogue):
 
 
 @pytest.mark.parametrize(("model", "values"), [("cdae", {}), ("vae", {"n_hidden": 5})])
-def test_users_whom_the_model_has_not_met_are_judged(small_catalogue, model, values):
+def test_users_the_model_has_not_met_are_judged(small_catalogue, model, values):
     split = milrec.split_users(small_catalogue, seed=0)
     recommender = milrec.fit(split, model, n_factors=4, epochs=2, **values)
     first, second = (recommender.evaluate(split) for _ in range(2))

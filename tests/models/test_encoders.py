@@ -74,7 +74,7 @@ def test_a_fit_is_the_same_with_any_number_of_threads(split, encoder):
 
 @pytest.mark.parametrize("encoder", [Gated, Plays])
 @pytest.mark.parametrize("step", [1, 6, 11])
-def test_an_interrupted_fit_of_an_encoder_resumes_to_the_very_same_weights(split, tmp_path, encoder, step):
+def test_an_interrupted_fit_of_an_encoder_resumes_to_exactly_the_same_weights(split, tmp_path, encoder, step):
     """Dropout is drawn from the seed and the step; BatchNorm's buffers are part of the checkpoint."""
 
     def interrupt(progress):
@@ -168,7 +168,7 @@ def test_a_folder_holds_weights_and_buffers_and_is_opened_only_with_the_named_cl
     assert loaded.evaluate(split).as_json() == plays.evaluate(split).as_json()
 
 
-def test_opening_a_folder_imports_no_module_that_nobody_named(gated, tmp_path):
+def test_opening_a_folder_imports_no_module_that_the_caller_did_not_name(gated, tmp_path):
     gated.save(tmp_path / "model")
     code = (
         "import sys, milrec\n"
@@ -267,7 +267,7 @@ def test_the_check_finds_an_encoder_that_draws_in_eval_mode_or_passes_no_gradien
         def forward(self, inputs):
             return inputs.new_zeros(len(inputs), self.layer.out_features)
 
-    with pytest.raises(FitError, match="other latents in a second call"):
+    with pytest.raises(FitError, match="other latents when called again"):
         check_encoder(Drawing)
     with pytest.raises(FitError, match="no gradient"):
         check_encoder(Constant)

@@ -196,7 +196,7 @@ def test_corruption_hides_entries_and_keeps_the_mean(corruption):
     assert dense.mean() == pytest.approx(0.25, rel=0.02)
 
 
-def test_corruption_shows_nobody_what_another_user_has():
+def test_corruption_shows_no_user_what_another_has():
     dense = np.random.default_rng(0).random((60, 40)) * (np.random.default_rng(1).random((60, 40)) < 0.3)
     dense[[0, 17, 59]] = 0
     seen = corrupted(rows(dense), 0.5, np.random.default_rng(2)).dense(40)
@@ -204,7 +204,7 @@ def test_corruption_shows_nobody_what_another_user_has():
     assert 0 < (seen > 0).sum() < (dense > 0).sum()
 
 
-def test_corruption_hides_entries_independently_and_anew_each_time():
+def test_corruption_hides_entries_independently_and_differently_each_time():
     inputs = rows(np.ones((200, 200)))
     random = np.random.default_rng(0)
     first, second = (corrupted(inputs, 0.5, random).dense(200) > 0 for _ in range(2))

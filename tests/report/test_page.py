@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 import made_up
+from browsing import new_tab
 from milrec.errors import FolderError
 from milrec.experiments.recipe import read_recipe
 from milrec.experiments.run import run
@@ -66,15 +66,6 @@ def page_file(request, results, full, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(render(results if request.param == "small" else full), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
-        yield chromium
-        chromium.close()
 
 
 class Cells(HTMLParser):
@@ -310,54 +301,50 @@ def test_results_of_older_runs_are_still_shown(results):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_opens_offline_without_errors_at_any_width(browser, page_file, width, scheme):
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
-    page = context.new_page()
+    how = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "offline": True}
     problems, requests = [], []
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url))
-    page.goto(page_file.as_uri())
-    assert problems == []
-    assert requests == [page_file.as_uri()]
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    context.close()
+    with new_tab(browser, **how) as page:
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(page_file.as_uri())
+        assert problems == []
+        assert requests == [page_file.as_uri()]
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+OUTSIDE = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
+    const frame = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll('circle, rect, polyline, text')].filter(part => {
+        const box = part.getBoundingClientRect();
+        return box.left < frame.left - 1 || box.right > frame.right + 1
+            || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
+    }).map(part => part.outerHTML);
+})"""
 
 
 def test_every_figure_is_drawn_inside_its_frame(browser, page_file):
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(page_file.as_uri())
-    assert page.locator("figure svg").count() >= 8
-    outside = page.evaluate(
-        """() => [...document.querySelectorAll('svg')].flatMap(svg => {
-            const frame = svg.getBoundingClientRect();
-            return [...svg.querySelectorAll('circle, rect, polyline, text')].filter(part => {
-                const box = part.getBoundingClientRect();
-                return box.left < frame.left - 1 || box.right > frame.right + 1
-                    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1;
-            }).map(part => part.outerHTML);
-        })"""
-    )
-    assert outside == []
-    page.close()
+    with new_tab(browser, viewport={"width": 1280, "height": 900}) as page:
+        page.goto(page_file.as_uri())
+        assert page.locator("figure svg").count() >= 8
+        assert page.evaluate(OUTSIDE) == []
 
 
 def test_tables_scroll_inside_their_own_box_on_a_phone(browser, full, tmp_path):
     (tmp_path / "report.html").write_text(render(full), encoding="utf-8")
-    page = browser.new_page(viewport={"width": 390, "height": 900})
-    page.goto((tmp_path / "report.html").as_uri())
-    boxes = page.evaluate("[...document.querySelectorAll('.scroll')].map(box => box.scrollWidth > box.clientWidth)")
-    assert any(boxes)
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    page.close()
+    with new_tab(browser, viewport={"width": 390, "height": 900}) as page:
+        page.goto((tmp_path / "report.html").as_uri())
+        boxes = page.evaluate("[...document.querySelectorAll('.scroll')].map(box => box.scrollWidth > box.clientWidth)")
+        assert any(boxes)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_dark_and_light_pages_differ_in_colour(browser, page_file):
     colours = []
     for scheme in ("light", "dark"):
-        page = browser.new_page(color_scheme=scheme)
-        page.goto(page_file.as_uri())
-        colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-        page.close()
+        with new_tab(browser, color_scheme=scheme) as page:
+            page.goto(page_file.as_uri())
+            colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert colours[0] != colours[1]
 
 
@@ -377,15 +364,14 @@ def test_names_beside_points_do_not_cover_one_another(browser):
     crowded = [(f"model {number}", "series-1", 20 + number / 50, 0.35 + number / 2000) for number in range(6)]
     x = svg.axis("share", [0.0, *(point[2] for point in crowded)], percent=True)
     y = svg.axis("NDCG", [0.18, *(point[3] for point in crowded)])
-    page = browser.new_page(viewport={"width": 480, "height": 300})
     style = "<style>svg text { font: 12px system-ui, sans-serif }</style>"  # as the page has it
     drawn = svg.points(crowded, svg.Frame(x, y), "crowded")
-    page.set_content(f"{style}<body style='margin:0'>{drawn}</body>")
-    boxes = page.evaluate(
-        "[...document.querySelectorAll('text')].filter(t => t.textContent.startsWith('model'))"
-        ".map(t => { const b = t.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3] })"
-    )
+    with new_tab(browser, viewport={"width": 480, "height": 300}) as page:
+        page.set_content(f"{style}<body style='margin:0'>{drawn}</body>")
+        boxes = page.evaluate(
+            "[...document.querySelectorAll('text')].filter(t => t.textContent.startsWith('model'))"
+            ".map(t => { const b = t.getBBox(); return [b.x, b.y + 3, b.x + b.width, b.y + b.height - 3] })"
+        )
     assert len(boxes) == 6
     for place, one in enumerate(boxes):
         assert not any(svg._overlap(tuple(one), tuple(other)) for other in boxes[place + 1 :])
-    page.close()

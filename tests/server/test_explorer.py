@@ -10,17 +10,18 @@ from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import milrec
+from browsing import new_tab
 from milrec.cli.serve import demo_models
 from milrec.data.simulation import Simulation, simulate
 from milrec.errors import SettingsError
 from milrec.server.keys import new_key
 from milrec.storage import MANIFEST
+from pausing import LONG
 
 HOSTILE = '<img src="x" onerror="document.title = 1"><b>Bold</b> & "quoted"'
-expect.set_options(timeout=20_000)  # a busy machine is slow, not wrong
 NAMES = ["ce-point", "multinomial", "mil"]
 
 
@@ -57,7 +58,7 @@ def serving(*arguments):
             yield found.group(0)
         finally:  # a test that fails ends its server too
             process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(LONG) == 0
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +70,10 @@ def address(folders):
 
 
 @pytest.fixture(scope="module")
-def browser():
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=arguments)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
 def tab(browser):
     """One tab for all tests: a new one costs more than a test."""
-    return browser.new_context(reduced_motion="reduce").new_page()
+    with new_tab(browser, reduced_motion="reduce") as page:
+        yield page
 
 
 @pytest.fixture
@@ -487,7 +480,11 @@ def test_answers_that_come_late_are_dropped(opened, recommenders):
 
 def test_answers_that_come_while_more_is_typed_are_dropped(browser, address, recommenders):
     """The page asks only when nothing has been typed for a moment; here that moment is held as well."""
-    page = browser.new_context(reduced_motion="reduce").new_page()
+    with new_tab(browser, reduced_motion="reduce") as page:
+        check_that_late_answers_are_dropped(page, address, recommenders)
+
+
+def check_that_late_answers_are_dropped(page, address, recommenders):
     page.clock.install()
     page.goto(f"{address}/#liked=i001&model=mil")
     settled(page)
@@ -495,12 +492,12 @@ def test_answers_that_come_while_more_is_typed_are_dropped(browser, address, rec
     page.clock.pause_at(page.evaluate("Date.now() + 1000"))
     page.locator("#dial-number").fill("0.9")
     held[0].continue_()
-    page.wait_for_timeout(200)
+    held[0].request.response()  # waits for the answer, or for the page to have dropped it
+    page.evaluate("fetch('/healthz').then(answer => answer.text())")  # what came before this has been looked at
     expect(page.locator("#lists")).to_have_attribute("aria-busy", "true")
     page.clock.resume()
     settled(page)
     assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001"], dial=0.9)["item"].to_pylist()
-    page.context.close()
 
 
 def changed_facts(page, path, change):

@@ -76,7 +76,7 @@ class Payload:
 @pytest.mark.parametrize(
     ("model", "loss"), [("dae", "mil"), ("dae", "multinomial"), ("mf", "pointwise"), ("popularity", None)]
 )
-def test_a_saved_model_gives_the_very_same_lists(split, tmp_path, model, loss):
+def test_a_saved_model_gives_exactly_the_same_lists(split, tmp_path, model, loss):
     values = {} if model == "popularity" else {"n_factors": 8, "epochs": 2}
     before = milrec.fit(split, model, loss, seed=3, **values)
     before.save(tmp_path / "model")

@@ -153,7 +153,7 @@ def test_the_fused_loss_is_the_formula(name, target_set, rejections, n_drawn):
 
 @pytest.mark.parametrize("rejections", [True, False], ids=["rejections", "no rejections"])
 @pytest.mark.parametrize(("name", "target_set"), CASES)
-def test_the_fused_loss_is_the_formula_where_nobody_adopted_anything(name, target_set, rejections):
+def test_the_fused_loss_is_the_formula_if_no_user_adopted_anything(name, target_set, rejections):
     loss, decoder = LOSSES[name]
     model, latent = model_of(decoder), latents()
     targets = targets_of(target_set, rejections=rejections, adoptions=False)

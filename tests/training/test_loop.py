@@ -1,4 +1,4 @@
-"""Fitting: what is learned, what repeats bit for bit, when it stops, and how it goes on after a break."""
+"""Fitting: what is learned, what repeats bit for bit, when it stops, and how it resumes."""
 
 import json
 import math
@@ -337,7 +337,7 @@ BROKEN_FITS = [
 
 @pytest.mark.parametrize("step", [1, 4, 7, 12, 17, 18])
 @pytest.mark.parametrize(("model", "loss", "values"), BROKEN_FITS)
-def test_a_fit_that_was_interrupted_goes_on_to_the_very_same_weights(checkerboard, tmp_path, model, loss, values, step):
+def test_an_interrupted_fit_resumes_to_exactly_the_same_weights(checkerboard, tmp_path, model, loss, values, step):
     settings = quick(model, loss, epochs=6, validate_every=4, **values)
     validate = measure("ndcg@10", settings, checkerboard)
     checkpoint = tmp_path / "checkpoint"
@@ -405,7 +405,7 @@ fit(model, data, settings, 7, Watch(checkpoint=folder / "checkpoint", report=rep
 """
 
 
-def test_a_fit_that_was_killed_goes_on_to_the_very_same_weights(checkerboard, tmp_path):
+def test_a_killed_fit_resumes_to_exactly_the_same_weights(checkerboard, tmp_path):
     values = {"target_set": "per_user", "target_factor": 0.5, "schedule": "cosine", "iterations": 200}
     settings = quick(checkpoint_seconds=0, **values)
     checkerboard.save(tmp_path / "data")
@@ -439,33 +439,33 @@ def test_a_finished_fit_writes_no_checkpoint_of_its_end(checkerboard, tmp_path):
 
 
 @pytest.fixture
-def broken_off(checkerboard, tmp_path) -> Path:
+def unfinished(checkerboard, tmp_path) -> Path:
     """The checkpoint of a fit with seed 7 after 5 of 12 steps."""
     with pytest.raises(KeyboardInterrupt):
         fitted(checkerboard, quick(), seed=7, checkpoint=tmp_path / "checkpoint", report=interrupt_at(5))
     return tmp_path / "checkpoint"
 
 
-def test_a_checkpoint_of_a_fit_with_another_seed_is_refused(checkerboard, broken_off):
+def test_a_checkpoint_of_a_fit_with_another_seed_is_refused(checkerboard, unfinished):
     with pytest.raises(FitError, match="belongs to a fit with other data, settings or seed"):
-        fitted(checkerboard, quick(), seed=8, checkpoint=broken_off)
+        fitted(checkerboard, quick(), seed=8, checkpoint=unfinished)
 
 
 @pytest.mark.parametrize(
     "values",
     [{"learning_rate": 2e-2}, {"epochs": 5}, {"missing_weight": 5e5}, {"target_factor": 51}, {"corruption": 0.4}],
 )
-def test_a_checkpoint_of_a_fit_with_other_settings_is_refused(checkerboard, broken_off, values):
+def test_a_checkpoint_of_a_fit_with_other_settings_is_refused(checkerboard, unfinished, values):
     with pytest.raises(FitError, match="belongs to a fit with other data, settings or seed"):
-        fitted(checkerboard, quick(**values), seed=7, checkpoint=broken_off)
+        fitted(checkerboard, quick(**values), seed=7, checkpoint=unfinished)
 
 
-def test_how_often_to_write_does_not_make_it_another_fit(checkerboard, broken_off):
-    resumed, _ = fitted(checkerboard, quick(checkpoint_seconds=1000), seed=7, checkpoint=broken_off)
+def test_how_often_to_write_does_not_make_it_another_fit(checkerboard, unfinished):
+    resumed, _ = fitted(checkerboard, quick(checkpoint_seconds=1000), seed=7, checkpoint=unfinished)
     assert weight_bytes(resumed) == weight_bytes(fitted(checkerboard, quick(), seed=7)[0])
 
 
-def test_a_checkpoint_of_a_fit_on_other_data_is_refused(checkerboard, broken_off):
+def test_a_checkpoint_of_a_fit_on_other_data_is_refused(checkerboard, unfinished):
     users, items = checkerboard.adopted.nonzero()
     others = {
         "a pair more": milrec.read({"user": [*users, 0], "item": [*items, 1]}),
@@ -475,7 +475,7 @@ def test_a_checkpoint_of_a_fit_on_other_data_is_refused(checkerboard, broken_off
     }
     for other in others.values():
         with pytest.raises(FitError, match="belongs to a fit with other data, settings or seed"):
-            fitted(other, quick(), seed=7, checkpoint=broken_off)
+            fitted(other, quick(), seed=7, checkpoint=unfinished)
 
 
 def test_a_checkpoint_of_a_fit_in_which_other_users_have_the_same_items_is_refused(tmp_path):
@@ -498,10 +498,10 @@ def test_a_checkpoint_of_a_fit_with_other_rejections_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut short", "header", "no safetensors", "without metadata"])
-def test_a_damaged_checkpoint_is_refused(checkerboard, broken_off, damage):
-    whole = broken_off.read_bytes()
+def test_a_damaged_checkpoint_is_refused(checkerboard, unfinished, damage):
+    whole = unfinished.read_bytes()
     if damage == "without metadata":
-        save_file({"weight": torch.zeros(2)}, broken_off)
+        save_file({"weight": torch.zeros(2)}, unfinished)
     else:
         contents = {
             "empty": b"",
@@ -509,17 +509,17 @@ def test_a_damaged_checkpoint_is_refused(checkerboard, broken_off, damage):
             "header": b"\xff" * 8 + whole[8:],
             "no safetensors": b"PK\x03\x04" + bytes(500),
         }
-        broken_off.write_bytes(contents[damage])
+        unfinished.write_bytes(contents[damage])
     with pytest.raises(FitError, match=r"checkpoint '.*' cannot be read"):
-        fitted(checkerboard, quick(), seed=7, checkpoint=broken_off)
+        fitted(checkerboard, quick(), seed=7, checkpoint=unfinished)
 
 
-def test_a_checkpoint_with_a_flipped_byte_among_its_weights_is_refused(checkerboard, broken_off):
-    damaged = bytearray(broken_off.read_bytes())
+def test_a_checkpoint_with_a_flipped_byte_among_its_weights_is_refused(checkerboard, unfinished):
+    damaged = bytearray(unfinished.read_bytes())
     damaged[-2] ^= 0x40
-    broken_off.write_bytes(damaged)
+    unfinished.write_bytes(damaged)
     with pytest.raises(FitError, match="checkpoint"):
-        fitted(checkerboard, quick(), seed=7, checkpoint=broken_off)
+        fitted(checkerboard, quick(), seed=7, checkpoint=unfinished)
 
 
 def rewritten(path: Path, change_state=lambda state: state, change_tensors=lambda tensors: tensors) -> None:
@@ -542,10 +542,10 @@ def rewritten(path: Path, change_state=lambda state: state, change_tensors=lambd
     ],
     ids=["a list", "without iteration", "foreign history", "no number", "a text for a number"],
 )
-def test_a_checkpoint_whose_state_is_not_understood_is_refused(checkerboard, broken_off, change):
-    rewritten(broken_off, change_state=change)
+def test_a_checkpoint_whose_state_is_not_understood_is_refused(checkerboard, unfinished, change):
+    rewritten(unfinished, change_state=change)
     with pytest.raises(FitError, match="checkpoint"):
-        fitted(checkerboard, quick(), seed=7, checkpoint=broken_off)
+        fitted(checkerboard, quick(), seed=7, checkpoint=unfinished)
 
 
 @pytest.mark.parametrize(
@@ -553,11 +553,11 @@ def test_a_checkpoint_whose_state_is_not_understood_is_refused(checkerboard, bro
     [("weight", {}), ("mean", {}), ("square", {}), ("last", {}), ("weight", {"weight.decoder_bias": torch.zeros(3)})],
     ids=["without a weight", "without a mean", "without a square", "without a last step", "of another shape"],
 )
-def test_a_checkpoint_that_does_not_fit_the_model_is_refused(checkerboard, broken_off, kind, instead):
+def test_a_checkpoint_that_does_not_fit_the_model_is_refused(checkerboard, unfinished, kind, instead):
     name = f"{kind}.decoder_bias"
-    rewritten(broken_off, change_tensors=lambda own: {key: own[key] for key in own if key != name} | instead)
-    with pytest.raises(FitError, match=f"does not fit the model: '{name}' is missing or of another shape"):
-        fitted(checkerboard, quick(), seed=7, checkpoint=broken_off)
+    rewritten(unfinished, change_tensors=lambda own: {key: own[key] for key in own if key != name} | instead)
+    with pytest.raises(FitError, match=f"does not match the model: '{name}' is missing or has another shape"):
+        fitted(checkerboard, quick(), seed=7, checkpoint=unfinished)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

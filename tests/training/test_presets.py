@@ -46,7 +46,7 @@ def test_a_variational_autoencoder_takes_the_multinomial_loss_alone():
     for loss in set(LOSSES) - {"multinomial"}:
         with pytest.raises(SettingsError) as error:
             settings_for("vae", loss)
-        assert str(error.value) == f"model 'vae' is fitted with the multinomial loss alone, not with '{loss}'"
+        assert str(error.value) == f"model 'vae' can only be fitted with the multinomial loss, not with '{loss}'"
 
 
 @pytest.mark.parametrize("name", ["vae", "multi-vae-pr"])
@@ -62,7 +62,7 @@ def test_what_a_variational_autoencoder_does_not_choose_is_no_setting_of_it(key)
         settings_for("vae", values={key: "linear"})
 
 
-def test_a_collaborative_autoencoder_is_fitted_with_the_logistic_loss_of_its_paper_unless_told_otherwise():
+def test_a_collaborative_autoencoder_is_fitted_with_the_logistic_loss_of_its_paper_by_default():
     settings = settings_for("cdae")
     assert settings == settings_for("cdae", "pointwise")
     assert (settings.model.encoder, settings.model.decoder) == ("sigmoid", "sigmoid")
@@ -232,7 +232,7 @@ def test_epochs_unset_iterations_and_the_other_way_round():
     assert (by_epochs.training.epochs, by_epochs.training.iterations) == (3, None)
     by_iterations = by_epochs.with_values({"iterations": 9})
     assert (by_iterations.training.epochs, by_iterations.training.iterations) == (None, 9)
-    with pytest.raises(SettingsError, match="two ways to say how long"):
+    with pytest.raises(SettingsError, match="both say how long to fit"):
         settings_for("dae", values={"epochs": 3, "iterations": 9})
 
 
@@ -245,7 +245,7 @@ def test_the_multinomial_loss_is_refused_with_a_target_set():
     with pytest.raises(SettingsError, match="unknown setting 'target_set' for dae with multinomial; known settings: "):
         settings_for("dae", "multinomial", {"target_set": "all"})
     sections = settings_for("dae", "multinomial").model_dump()
-    with pytest.raises(SettingsError, match="the multinomial loss takes all items"):
+    with pytest.raises(SettingsError, match="the multinomial loss uses all items"):
         fit_settings({**sections, "target_set": {"target_set": "all"}})
 
 

@@ -246,7 +246,7 @@ def test_fast_and_readable_fits_come_to_nearly_the_same_measures(small_catalogue
     assert fast.measures[0] > 0
 
 
-def test_the_cpu_is_fitted_by_the_fast_engine_unless_told_otherwise(checkerboard):
+def test_the_cpu_is_fitted_by_the_fast_engine_by_default(checkerboard):
     values = {"target_set": "all"}
     unset, fast, readable = (
         weight_bytes(fitted(checkerboard, settings_of("dae", "mil", {**values, **more}))[0])
@@ -298,7 +298,7 @@ def interrupt_at(step):
     ],
     ids=name_of,
 )
-def test_a_resumed_fit_with_averaging_comes_to_the_very_same_weights(
+def test_a_resumed_fit_with_averaging_ends_with_exactly_the_same_weights(
     checkerboard, tmp_path, model, loss, values, engine, step
 ):
     length = {"iterations": 24, "validate_every": 6, "patience": 0, "batch_size": 13}

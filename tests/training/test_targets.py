@@ -224,5 +224,5 @@ def test_partners_are_uniform_over_the_adopted_items_and_independent_of_the_item
     assert agree == pytest.approx(0.25, abs=0.04)
 
 
-def test_partners_of_a_batch_in_which_nobody_has_anything_are_drawn_without_an_error():
+def test_partners_of_a_batch_without_adopted_items_are_drawn_without_an_error():
     assert partners(np.zeros((2, 3), dtype=np.float32), np.random.default_rng(0)).shape == (2, 3)

@@ -341,11 +341,12 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
 def main() -> None:
     """Run a command. A mistake ends it with one sentence and code 1 (wrong usage: 2), an interrupt with code 130."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where an error of it is told like any other
     except MilrecError as error:
         _fail(in_options(str(error)), 1)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)

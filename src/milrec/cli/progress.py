@@ -87,9 +87,9 @@ class FitDisplay:
         self.interruptible.__enter__()
         return self  # the bar appears with the first step, so that a fit which cannot start shows only its error
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.progress.stop()
-        self.interruptible.__exit__()
+        self.interruptible.__exit__(kind, *error)
 
     def report(self, now: FitProgress) -> None:
         self.interruptible.check()

@@ -1,6 +1,6 @@
 """The original archives, or folders, of MovieLens, the Netflix Prize and Last.fm-360K → rows.
 
-Files are read where they lie, inside a zip or tar archive too; nothing is unpacked to disk.
+Files are read in place, even inside a zip or tar archive; nothing is unpacked to disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LASTFM_FILE = "usersha1-artmbid-artname-plays.tsv"
 
 
 def detected(path: Path) -> str | None:
-    """The format that the files of a folder or archive show, or None."""
+    """The format, going by the files in a folder or archive; None if they do not show it."""
     bases = {PurePosixPath(name).name for name in Source(path).names}
     if bases & {"u.data", "ratings.dat"} or {"ratings.csv", "movies.csv"} <= bases:
         return "movielens"
@@ -67,11 +67,11 @@ def read_movielens(path: Path) -> Rows:
         return _rated(table, titles)
     if (path / "ratings.parquet").is_file():
         return read_parquet_folder(path, Columns(value="rating", time="timestamp"))
-    raise DataError(f"'{path}' holds no MovieLens ratings (u.data, ratings.dat or ratings.csv)")
+    raise DataError(f"'{path}' has no MovieLens ratings (u.data, ratings.dat or ratings.csv)")
 
 
 def read_parquet_folder(path: Path, columns: Columns) -> Rows:
-    """A folder with `ratings.parquet` and, perhaps, `items.parquet` with titles."""
+    """A folder with `ratings.parquet` and, optionally, `items.parquet` with titles."""
     rows = read_rows(path / "ratings.parquet", columns, "parquet")
     items = path / "items.parquet"
     titles = read_titles(items) if items.is_file() and _has_titles(items) else None
@@ -79,7 +79,7 @@ def read_parquet_folder(path: Path, columns: Columns) -> Rows:
 
 
 def read_lastfm(path: Path) -> Rows:
-    """Last.fm-360K: plays of artists. An artist is its MusicBrainz id, or its name where it has none."""
+    """Last.fm-360K: plays of artists. An artist goes by its MusicBrainz id, or by its name if it has none."""
     source = Source(path.parent if path.name == LASTFM_FILE else path)
     names = ["user", "mbid", "artist", "plays"]
     skipped: list[int] = []
@@ -117,7 +117,7 @@ def read_netflix(path: Path) -> Rows:
             for column, part in zip((movies, users, ratings, times), parts[1:], strict=True):
                 column.append(part)
     if not movies:
-        raise DataError(f"'{path}' holds no Netflix ratings (training_set or combined_data_1.txt)")
+        raise DataError(f"'{path}' has no Netflix ratings (training_set or combined_data_1.txt)")
     return Rows(
         users=pa.chunked_array([pa.array(np.concatenate(users))]),
         items=pa.chunked_array([pa.array(np.concatenate(movies))]),
@@ -145,7 +145,7 @@ def _read(
             )
         return table.select([column for column in table.column_names if not column.startswith("gap")])
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-        raise DataError(f"'{name}' in '{source.path}' is not as its publisher made it ({error})") from None
+        raise DataError(f"'{name}' in '{source.path}' is not in its publisher's format ({error})") from None
 
 
 def _renamed(table: pa.Table) -> pa.Table:
@@ -192,11 +192,11 @@ def _title_table(ids: list[int], titles: list[str], genres: list[str] | None = N
 
 @contextmanager
 def _understood(source: Source, name: str) -> Iterator[None]:
-    """Fields that are missing or no numbers, as one sentence."""
+    """Turn errors about missing fields or bad numbers into one sentence."""
     try:
         yield
     except (ValueError, IndexError, OverflowError) as error:
-        raise DataError(f"'{name}' in '{source.path}' is not as its publisher made it ({error})") from None
+        raise DataError(f"'{name}' in '{source.path}' is not in its publisher's format ({error})") from None
 
 
 def _netflix_blocks(source: Source) -> Iterator[bytes]:
@@ -240,7 +240,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _netflix_block(block: bytes, current: int, path: Path) -> tuple[Any, ...]:
-    """The movie that the block ends with, and columns movie, user, rating, time."""
+    """The last movie of the block, and columns movie, user, rating, time."""
     options = csv.ReadOptions(column_names=["line"], block_size=max(len(block), 1))
     parse = csv.ParseOptions(delimiter="\x01", quote_char=False)
     try:
@@ -254,7 +254,7 @@ def _netflix_block(block: bytes, current: int, path: Path) -> tuple[Any, ...]:
         ratings = pc.list_element(fields, 1).cast(pa.int64()).to_numpy()
         days = pc.list_element(fields, 2).cast(pa.date32()).cast(pa.int32()).to_numpy().astype(np.float64)
     except (pa.ArrowInvalid, IndexError) as error:
-        raise DataError(f"'{path}' is not as the Netflix Prize files are ({error})") from None
+        raise DataError(f"'{path}' is not in the format of the Netflix Prize ({error})") from None
     if len(movies) and movies.min() < 0:
         raise DataError(f"'{path}' has ratings before the first movie number")
     last = int(named[-1]) if len(named) else current

@@ -22,8 +22,8 @@ class Download:
     """Where a publisher offers an archive, and how to know it is the right one."""
 
     url: str
-    md5: str  # as the publisher gives it
-    n_bytes: int | None  # None where no trustworthy figure was found
+    md5: str  # from the publisher
+    n_bytes: int | None  # None if no trustworthy figure was found
     terms: str
 
     @property
@@ -50,7 +50,7 @@ DOWNLOADS = {
     ),
 }
 BY_FORM = {
-    "netflix": "the Netflix Prize data is no longer offered as a plain archive: get it from Kaggle "
+    "netflix": "the Netflix Prize data can no longer be downloaded as a plain archive: get it from Kaggle "
     "('netflix-inc/netflix-prize-data', with an account) and give the folder to `milrec prepare`",
 }
 

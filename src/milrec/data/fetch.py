@@ -20,7 +20,7 @@ Report = Callable[[int, int | None], None]
 
 
 def fetch(download: Download, folder: Path, report: Report | None = None) -> Path:
-    """The archive in `folder`; what an earlier attempt left there is gone on from, not fetched again."""
+    """The archive in `folder`; what an earlier attempt left there is not fetched again."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -46,7 +46,7 @@ def fetch(download: Download, folder: Path, report: Report | None = None) -> Pat
 
 
 def _fetch_rest(download: Download, part: Path, report: Report | None) -> None:
-    """Ask for what is not there yet; a server that cannot give a part gives the whole, and that replaces it."""
+    """Ask for the rest; a server that cannot send a part sends the whole archive, which replaces what was there."""
     have = part.stat().st_size if part.exists() else 0
     if download.n_bytes is not None and have == download.n_bytes:
         return
@@ -56,7 +56,7 @@ def _fetch_rest(download: Download, part: Path, report: Report | None) -> None:
     try:
         response = urllib.request.urlopen(request, timeout=60)
     except urllib.error.HTTPError as error:
-        if have and error.code == 416:  # nothing is left to send
+        if have and error.code == 416:  # there is nothing left to send
             return
         raise
     with response, part.open("ab" if response.status == 206 else "wb") as file:

@@ -1,4 +1,4 @@
-"""Rows → Interactions: what counts as adopted and as rejected, duplicates merged, small users and items left out."""
+"""Rows → Interactions: what counts as adopted or rejected; duplicates merged, small users and items left out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.sparse import csr_array
 
 from milrec.data.interactions import Interactions, check_not_empty, pairs_matrix, sorted_ids
 from milrec.data.tables import Rows
@@ -19,9 +20,9 @@ from milrec.errors import DataError
 class Filters:
     """The thresholds of a data set. Without adopt_min and reject_max a value is a count, and every row is adopted."""
 
-    adopt_min: float | None = None  # ratings from here on are adopted
-    reject_max: float | None = None  # ratings up to here are rejected
-    min_per_item: int = 1  # distinct adopters that an item needs; applied first. 0 keeps what is only rejected
+    adopt_min: float | None = None  # ratings of this much or more are adopted
+    reject_max: float | None = None  # ratings of this much or less are rejected
+    min_per_item: int = 1  # distinct adopters that an item needs; applied first. 0 keeps items that are only rejected
     min_per_user: int = 1  # adopted items that a user needs; applied second, once
 
     @property
@@ -33,7 +34,7 @@ class Filters:
         for name in ("adopt_min", "reject_max", "min_per_item", "min_per_user"):
             limit = getattr(self, name)
             if limit is not None and not isinstance(limit, (int, float)):
-                raise DataError(f"`{name}` is a number, not {limit!r}")
+                raise DataError(f"`{name}` must be a number, not {limit!r}")
         if self.adopt_min is not None and self.reject_max is not None and self.reject_max >= self.adopt_min:
             raise DataError(f"`reject_max` {self.reject_max:g} must be below `adopt_min` {self.adopt_min:g}")
         if self.min_per_item < 0 or self.min_per_user < 1:
@@ -42,7 +43,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Interactions, and how many rows, users and items fell out on the way to them."""
+    """Interactions, and how many rows, users and items were left out on the way."""
 
     interactions: Interactions
     counts: dict[str, int]
@@ -57,48 +58,56 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
     user_ids, users = sorted_ids(rows.users)
     item_ids, items = sorted_ids(rows.items)
     shape = (len(user_ids), len(item_ids))
-    latest = _latest(users, items, rows, filters, shape)
     adopted, rejected, weights = _labels(rows, filters, source)
-    counted = adopted | rejected
-    adopted, rejected = adopted & latest, rejected & latest
-    matrix = pairs_matrix(users[adopted], items[adopted], weights[adopted], shape)
-    refused = pairs_matrix(users[rejected], items[rejected], np.ones(int(rejected.sum())), shape)
+    latest = _latest(users, items, rows, filters, shape)
+    matrix = _pairs(users, items, weights, adopted & latest, shape)
+    refused = _pairs(users, items, np.ones(len(rows)), rejected & latest, shape)
     contradicted = refused.multiply(matrix > 0).tocsr()
     refused = (refused - contradicted).tocsr()
     refused.eliminate_zeros()
     refused.data = np.ones_like(refused.data)
     whole = Interactions(matrix, refused, pa.table({"id": user_ids}), _item_table(item_ids, rows.item_table))
     kept = check_not_empty(_filtered(whole, filters), source)
-    return Prepared(
-        kept,
-        {
-            "rows": len(rows),
-            "rows_neither_adopted_nor_rejected": int((~counted).sum()),
-            "duplicates_merged": _n_duplicates(users[counted].astype(np.int64) * shape[1] + items[counted]),
-            "rejections_contradicted": int(contradicted.nnz),
-            "users_left_out": shape[0] - kept.n_users,
-            "items_left_out": shape[1] - kept.n_items,
-        },
-    )
+    counted = adopted | rejected
+    counts = {
+        "rows": len(rows),
+        "rows_neither_adopted_nor_rejected": int((~counted).sum()),
+        "duplicates_merged": _n_duplicates(users[counted].astype(np.int64) * shape[1] + items[counted]),
+        "rejections_contradicted": int(contradicted.nnz),
+        "users_left_out": shape[0] - kept.n_users,
+        "items_left_out": shape[1] - kept.n_items,
+    }
+    return Prepared(kept, counts)
+
+
+def _pairs(
+    users: npt.NDArray[np.int32],
+    items: npt.NDArray[np.int32],
+    weights: npt.NDArray[np.float64],
+    rows: npt.NDArray[np.bool_],
+    shape: tuple[int, int],
+) -> csr_array:
+    """The pairs in some of the rows."""
+    return pairs_matrix(users[rows], items[rows], weights[rows], shape)
 
 
 def _n_duplicates(cells: npt.NDArray[np.int64]) -> int:
-    """How many rows name a pair that another row has named."""
+    """How many rows repeat a pair."""
     return len(cells) - len(np.unique(cells))
 
 
 def _latest(
     users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], rows: Rows, filters: Filters, shape: tuple[int, int]
 ) -> npt.NDArray[np.bool_]:
-    """Where times are known, the last of several ratings of a pair stands; otherwise every row does."""
+    """The rows that count: if times are known, the last of several ratings of a pair; otherwise all."""
     if rows.times is None or rows.values is None or not filters.are_thresholds:
         return np.ones(len(users), dtype=bool)
     cells = users.astype(np.int64) * shape[1] + items
     order = np.lexsort((rows.values, rows.times, cells))
     last = np.append(np.diff(cells[order]) != 0, True)
-    stands = np.zeros(len(users), dtype=bool)
-    stands[order[last]] = True
-    return stands
+    counts = np.zeros(len(users), dtype=bool)
+    counts[order[last]] = True
+    return counts
 
 
 def _labels(
@@ -113,7 +122,7 @@ def _labels(
         negative = np.flatnonzero(values < 0)
         if len(negative):
             raise DataError(
-                f"{source} has the count {values[negative[0]]:g} in row {negative[0] + 1}; counts are not negative "
+                f"{source} has the count {values[negative[0]]:g} in row {negative[0] + 1}; counts cannot be negative "
                 "(if these are ratings, give `adopt_min`)"
             )
         _refuse_beyond_32_bits(values, source)
@@ -124,15 +133,15 @@ def _labels(
 
 
 def _refuse_beyond_32_bits(values: npt.NDArray[np.float64], source: str) -> None:
-    """Weights are kept in 32 bits: beyond them a count would become infinite, or no adoption at all."""
+    """Weights are kept in 32 bits: a count beyond them would become infinite, or zero."""
     kept = np.finfo(np.float32)
     beyond = np.flatnonzero((values > 0) & ((values < kept.tiny) | (values > kept.max / len(values))))
     if len(beyond):
-        raise DataError(f"{source} has the count {values[beyond[0]]:g} in row {beyond[0] + 1}, which is beyond 32 bits")
+        raise DataError(f"{source} has the count {values[beyond[0]]:g} in row {beyond[0] + 1}, too much for 32 bits")
 
 
 def _filtered(data: Interactions, filters: Filters) -> Interactions:
-    """Items first, then users, each once, as the paper says; then whatever has nothing left."""
+    """Items first, then users, each once, as in the paper; then everything that has nothing left."""
     items = data.popularity() >= filters.min_per_item
     data = data.subset(np.ones(data.n_users, dtype=bool), items)
     users = np.diff(data.adopted.indptr) >= filters.min_per_user
@@ -142,7 +151,7 @@ def _filtered(data: Interactions, filters: Filters) -> Interactions:
 
 
 def _item_table(item_ids: pa.Array, known: pa.Table | None) -> pa.Table:
-    """Items with what is known of them; an item without an entry has no title."""
+    """Items with what is known about them; an item without an entry has no title."""
     if known is None:
         return pa.table({"id": item_ids})
     ids = known["id"].combine_chunks()

@@ -1,5 +1,6 @@
-"""The formats that are read and written, and the endings of file names that show them. Nothing is imported here but
-the enum: `--help` lists these names, and is to be quick.
+"""The formats that milrec reads and writes, and the file name endings that show them.
+
+This module imports almost nothing, because `--help` lists these names and should be quick.
 """
 
 from __future__ import annotations

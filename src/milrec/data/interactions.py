@@ -1,7 +1,7 @@
 """Interactions: who adopted, and who rejected, what.
 
-Inside, users and items are row and column numbers of sparse matrices; ids live in two small tables, sorted, so that the
-numbers never depend on the order of the rows that were read.
+Inside, users and items are row and column numbers of sparse matrices; ids are kept in two small sorted tables, so that
+the numbers never depend on the order of the rows that were read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Truth:
     item_offsets: npt.NDArray[np.float32]  # (n_items,)
 
     def preference(self, users: Numbers | slice) -> npt.NDArray[np.float64]:
-        """In double precision: its rounding must not show how many users were asked for at once."""
+        """In double precision, so that rounding does not show how many users were asked for at once."""
         logits = self.user_factors[users].astype(np.float64) @ self.item_factors.T.astype(np.float64)
         preference: npt.NDArray[np.float64] = 1 / (1 + np.exp(-(logits + self.item_offsets)))  # (n_users, n_items)
         return preference
@@ -49,12 +49,12 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """Adopted and rejected entries of users × items, with their ids, titles and, where simulated, the truth."""
+    """Adopted and rejected entries of users × items, with ids, titles and, for simulated data, the truth."""
 
     adopted: csr_array  # (n_users, n_items) weights, above 0
     rejected: csr_array  # (n_users, n_items) 1 where rejected
     users: pa.Table  # column id
-    items: pa.Table  # columns id and, where known, title and genres
+    items: pa.Table  # columns id and, if known, title and genres
     truth: Truth | None = None
 
     def __repr__(self) -> str:
@@ -90,7 +90,7 @@ class Interactions:
         )
 
     def fingerprint(self) -> str:
-        """A hash of the ids and the pairs: what two sets must share to be the same."""
+        """A hash of the ids and the pairs; two sets are the same if they share it."""
         digest = hashlib.sha256()
         for ids in (self.users["id"], self.items["id"]):
             digest.update(json.dumps(ids.to_pylist()).encode())
@@ -122,7 +122,7 @@ class Interactions:
         return cls.read_from(open_folder(Path(path), "data"))
 
     def write_into(self, draft: Draft) -> None:
-        """The tables, matrices and truth of these interactions, into a folder that is being written."""
+        """Write the tables, matrices and truth into a folder that is being made."""
         feather.write_feather(self.users, draft.path / "users.arrow", compression="uncompressed")
         feather.write_feather(self.items, draft.path / "items.arrow", compression="uncompressed")
         write_pairs(draft.path / "adopted.arrow", self.adopted)
@@ -145,9 +145,9 @@ class Interactions:
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:
-    """Random numbers of a seed, apart for each use (`stream`)."""
+    """Random numbers for a seed, independent for each use (`stream`)."""
     if not isinstance(seed, int | np.integer) or seed < 0:
-        raise SettingsError(f"a seed is a whole number from 0 up, not {seed!r}")
+        raise SettingsError(f"a seed must be a whole number, 0 or more, not {seed!r}")
     return np.random.default_rng([int(seed), stream])
 
 
@@ -174,7 +174,7 @@ def sorted_ids(ids: pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:
 def pairs_matrix(
     users: Numbers, items: Numbers, weights: npt.NDArray[np.floating[Any]], shape: tuple[int, int]
 ) -> csr_array:
-    """A matrix of pairs with duplicates merged: weights summed, in an order that the rows' own order cannot change."""
+    """A matrix of pairs, the weights of duplicates summed in an order that does not depend on the order of the rows."""
     order = np.lexsort((weights, items, users))
     cells = users[order].astype(np.int64) * shape[1] + items[order]
     first = np.flatnonzero(np.diff(cells, prepend=-1))
@@ -184,7 +184,7 @@ def pairs_matrix(
 
 
 def _row_starts(rows: Numbers, n_rows: int) -> npt.NDArray[np.integer[Any]]:
-    """Where each row begins, in 32 bits as long as that is enough: scipy would widen the item numbers to match."""
+    """Where each row begins, in 32 bits if that is enough: otherwise scipy would widen the item numbers to match."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
     return starts.astype(np.int32) if len(rows) < 2**31 else starts
 
@@ -209,15 +209,15 @@ def take(pairs: csr_array, rows: Numbers, columns: Numbers) -> csr_array:
 def numbers_in(ids: pa.ChunkedArray, known: pa.ChunkedArray, what: str) -> npt.NDArray[np.int64]:
     """The numbers of ids among the ids of another set; -1 for an id that it does not have."""
     if ids.type != known.type:
-        kinds = ["whole numbers" if pa.types.is_integer(one.type) else "texts" for one in (known, ids)]
-        raise DataError(f"{what} ids are {kinds[0]} in one set and {kinds[1]} in the other; prepare both alike")
+        kinds = ["whole numbers" if pa.types.is_integer(one.type) else "text" for one in (known, ids)]
+        raise DataError(f"{what} ids are {kinds[0]} in one set and {kinds[1]} in the other; prepare both the same way")
     found = pc.index_in(ids, value_set=known.combine_chunks())
     numbers: npt.NDArray[np.int64] = pc.fill_null(found, -1).to_numpy().astype(np.int64)
     return numbers
 
 
 def renumbered(pairs: csr_array, whose: Interactions, other: Interactions) -> csr_array:
-    """Pairs in the numbers that another set has for the same ids; those of ids that it does not have are left out."""
+    """Pairs in the numbers that another set uses for the same ids; ids that it does not have are left out."""
     users = numbers_in(whose.users["id"], other.users["id"], "user")[pair_users(pairs)]
     items = numbers_in(whose.items["id"], other.items["id"], "item")[pairs.indices]
     both = (users >= 0) & (items >= 0)
@@ -230,7 +230,7 @@ def pair_users(pairs: csr_array) -> npt.NDArray[np.int32]:
 
 
 def write_pairs(path: Path, pairs: csr_array) -> None:
-    """An uncompressed Arrow file (user, item, weight), sorted, that any Arrow or pandas reader opens."""
+    """An uncompressed, sorted Arrow file (user, item, weight) that any Arrow or pandas reader can open."""
     table = pa.table(
         {
             "user": pa.array(pair_users(pairs)),
@@ -242,7 +242,7 @@ def write_pairs(path: Path, pairs: csr_array) -> None:
 
 
 def read_pairs(path: Path, shape: tuple[int, int]) -> csr_array:
-    """The matrix in a file of pairs, mapped into memory; refused unless every number in it is possible."""
+    """The matrix in a file of pairs, mapped into memory; refused if a number in it is impossible."""
     table = _read_arrow(path)
     if table.column_names != ["user", "item", "weight"] or [str(t) for t in table.schema.types] != [
         "int32",
@@ -262,12 +262,12 @@ def read_pairs(path: Path, shape: tuple[int, int]) -> csr_array:
         and weights.min() > 0
     )
     if not possible:
-        raise FolderError(f"'{path}' holds pairs that cannot be: out of range, out of order, or without a weight")
+        raise FolderError(f"'{path}' holds impossible pairs: out of range, out of order, or without a weight")
     return csr_array((weights, items, _row_starts(users, shape[0])), shape=shape)
 
 
 def read_ids(path: Path) -> pa.Table:
-    """A table of users or items: a column `id` of distinct texts or whole numbers."""
+    """A table of users or items: a column `id` of distinct texts or whole numbers, perhaps with others."""
     table = _read_arrow(path)
     if "id" not in table.column_names:
         raise FolderError(f"'{path}' has no column 'id'")
@@ -288,7 +288,7 @@ def _read_truth(manifest: Manifest, shape: tuple[int, int]) -> Truth:
     n_traits = truth.user_factors.shape[-1:]
     shapes = [(shape[0], *n_traits), (shape[1], *n_traits), (shape[1],)]
     if [array.shape for array in (truth.user_factors, truth.item_factors, truth.item_offsets)] != shapes:
-        raise FolderError(f"'{manifest.path / 'truth.safetensors'}' is of another shape than the data")
+        raise FolderError(f"'{manifest.path / 'truth.safetensors'}' does not have the shape of the data")
     return truth
 
 
@@ -308,7 +308,7 @@ def _as_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def _as_id(value: Any, id_type: pa.DataType, what: str) -> Any:
-    """An id as it is stored: the text of a whole number finds it where ids are numbers, and the other way round."""
+    """An id as it is stored: if ids are numbers, the text of a number finds it, and the other way round."""
     text = str(value)
     if not pa.types.is_integer(id_type):
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):

@@ -1,4 +1,4 @@
-"""Files on disk → Interactions: which reader, and which filters by default."""
+"""Files on disk → Interactions: which reader to use, and which filters by default."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def parse_conditions(texts: Sequence[str]) -> dict[str, str]:
         if not equals or not column:
             raise DataError(f"'{text}' is not a condition; write COLUMN=VALUE, for example test=0")
         if column in conditions:
-            raise DataError(f"two values are asked of column '{column}'; no row has both")
+            raise DataError(f"column '{column}' is given two values, and no row has both")
         conditions[column] = value
     return conditions
 
 
 def recognised_format(path: Path) -> str:
-    """The format that a name or the files inside show."""
+    """The format, going by the name or by the files inside."""
     suffixes = "".join(path.suffixes).lower()
     if path.is_file():
         if path.name == LASTFM_FILE:
@@ -77,7 +77,7 @@ def recognised_format(path: Path) -> str:
             raise DataError(f"the name of '{path}' does not show its format; choose a `format`: {', '.join(FORMATS)}")
     found = detected(path)
     if found is None:
-        raise DataError(f"'{path}' holds no data set that is known; choose a `format`: {', '.join(FORMATS)}")
+        raise DataError(f"'{path}' does not look like a known data set; choose a `format`: {', '.join(FORMATS)}")
     return found
 
 
@@ -88,7 +88,7 @@ def prepare_source(
     titles: str | Path | None = None,
     filters: dict[str, Any] | None = None,
 ) -> tuple[str, Rows, Filters, Prepared]:
-    """Read and prepare; filters that are not given are the paper's for its data sets, and none for other tables."""
+    """Read and prepare; by default with the paper's filters for its data sets, and with none for other tables."""
     format, rows = read_source(source, format, columns, titles)
     given = {key: value for key, value in (filters or {}).items() if value is not None}
     chosen = replace(PAPER_FILTERS.get(format, Filters()), **given)
@@ -108,9 +108,8 @@ def read(
 ) -> Interactions:
     """Interactions from a file, folder or archive, or from a table in memory (pyarrow, pandas, polars, a mapping).
 
-    `where`: only the rows of a table that have these values, as {"test": 0}. `format`: csv, parquet, movielens, netflix
-    or lastfm, where the name does not show it. `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles`
-    for a file of titles.
+    `where`: only the rows of a table that have these values, for example {"test": 0}. `format`: one of `FORMATS`, if
+    the name does not show it. `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles`: a file of titles.
     """
     if where is not None and not isinstance(where, Mapping):
         raise DataError(f"`where` is a mapping of columns to values, for example {{'test': 0}}, not {where!r}")

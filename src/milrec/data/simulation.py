@@ -1,20 +1,21 @@
 """A simulated catalogue whose true preferences are known.
 
-Every item has genres, a quality and a marketing power; every user a taste for genres. The true preference is
-low-rank: σ(taste · traits + quality). What a user is *shown*, on a front page for all or browsing a genre, is biased to
-items with marketing power, a heavy tail that has little to do with quality. Adoption = shown × liked; some of what was
-shown and not liked is rejected aloud. So most missing pairs were never seen, and the truth says which of them would
-have been liked.
+Every item has genres, a quality and a marketing power; every user has a taste for genres. The true preference is
+low-rank: σ(taste · traits + quality). What a user is *shown*, on a front page for everyone or while browsing a genre,
+is biased towards items with marketing power, a heavy tail that has little to do with quality. Adopted = shown and
+liked; some of what was shown and not liked is rejected explicitly. So most missing pairs were never seen, and the truth
+says which of them would have been liked.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from scipy.sparse import csr_array
 
 from milrec.data.interactions import Interactions, Truth, check_not_empty, generator, pairs_matrix
 from milrec.errors import SettingsError
@@ -40,15 +41,15 @@ _BLOCK = 2_000
 
 @dataclass(frozen=True)
 class Simulation:
-    """The size and temper of a simulated catalogue."""
+    """The size and character of a simulated catalogue."""
 
     n_users: int = 2_000
     n_items: int = 1_200
     mean_shown: float = 180.0  # items shown to a user, on average
     exposure_exponent: float = 0.9  # how steeply exposure falls with rank: the heavy tail
-    browsing: float = 0.5  # share of what is shown that the user meets in a favourite genre, the rest on the front page
-    quality_in_exposure: float = 0.6  # how much a good item is shown more
-    rejection_rate: float = 0.25  # share of what was shown and not liked that is rejected aloud
+    browsing: float = 0.5  # share of what is shown while browsing a favourite genre; the rest is on the front page
+    quality_in_exposure: float = 0.6  # how much more a good item is shown
+    rejection_rate: float = 0.25  # share of what was shown and not liked that is rejected explicitly
 
     def __post_init__(self) -> None:
         if self.n_users < 2 or self.n_items < 2:
@@ -56,10 +57,22 @@ class Simulation:
                 f"a simulation needs at least 2 users and 2 items, not {self.n_users} and {self.n_items}"
             )
         if not 0 < self.mean_shown < 1e9:
-            raise SettingsError(f"mean_shown is above 0, not {self.mean_shown:g}")
+            raise SettingsError(f"mean_shown must be above 0, not {self.mean_shown:g}")
         for name in ("browsing", "rejection_rate"):
             if not 0 <= getattr(self, name) <= 1:
-                raise SettingsError(f"{name} is a share between 0 and 1, not {getattr(self, name):g}")
+                raise SettingsError(f"{name} must be a share between 0 and 1, not {getattr(self, name):g}")
+
+
+class _Shown(NamedTuple):
+    """Pairs that were shown: whether the user adopted the item, and whether the user rejected it."""
+
+    users: npt.NDArray[np.int64]
+    items: npt.NDArray[np.int64]
+    adopted: npt.NDArray[np.bool_]
+    rejected: npt.NDArray[np.bool_]
+
+    def matrix(self, chosen: npt.NDArray[np.bool_], shape: tuple[int, int]) -> csr_array:
+        return pairs_matrix(self.users[chosen], self.items[chosen], np.ones(int(chosen.sum())), shape)
 
 
 def simulate(simulation: Simulation, seed: int) -> Interactions:
@@ -74,19 +87,14 @@ def simulate(simulation: Simulation, seed: int) -> Interactions:
         item_offsets=(quality - 1.8).astype(np.float32),
     )
     chances = _exposure(simulation, quality, genres, random)  # (n_genres + 1, n_items)
-    users: list[Any] = []
-    items: list[Any] = []
-    liked: list[Any] = []
-    aloud: list[Any] = []
+    blocks = []
     for start in range(0, simulation.n_users, _BLOCK):
         block = np.arange(start, min(start + _BLOCK, simulation.n_users))
-        pair_users, pair_items = _shown_pairs(block, loved[block], chances, simulation, random)
-        users.append(pair_users)
-        items.append(pair_items)
-        liked.append(random.random(len(pair_users)) < truth.pair_preference(pair_users, pair_items))
-        aloud.append(random.random(len(pair_users)) < simulation.rejection_rate)
-    pairs = (np.concatenate(users), np.concatenate(items), np.concatenate(liked), np.concatenate(aloud))
-    return _interactions(truth, genres, random, *pairs)
+        users, items = _shown_pairs(block, loved[block], chances, simulation, random)
+        liked = random.random(len(users)) < truth.pair_preference(users, items)
+        rejecting = random.random(len(users)) < simulation.rejection_rate
+        blocks.append(_Shown(users, items, liked, ~liked & rejecting))
+    return _interactions(truth, genres, random, _Shown(*map(np.concatenate, zip(*blocks, strict=True))))
 
 
 def _item_genres(n_items: int, random: np.random.Generator) -> npt.NDArray[np.bool_]:
@@ -111,7 +119,7 @@ def _traits(genres: npt.NDArray[np.bool_], random: np.random.Generator) -> npt.N
 
 
 def _tastes(n_users: int, random: np.random.Generator) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """How much each user loves and dislikes each genre: a few of each, the rest near nothing."""
+    """How much each user loves and dislikes each genre: a few a lot, the others hardly at all."""
     loved = random.dirichlet(np.full(len(GENRES), 0.2), n_users)
     disliked = random.dirichlet(np.full(len(GENRES), 0.3), n_users)
     return loved, disliked
@@ -123,9 +131,9 @@ def _exposure(
     genres: npt.NDArray[np.bool_],
     random: np.random.Generator,
 ) -> npt.NDArray[np.float64]:
-    """Cumulative chances of the items to be shown next: a row for each genre, and the front page last.
+    """Cumulative chances of being shown next: a row for each genre, and the front page last.
 
-    An item's chance is a power of its rank by marketing power and, a little, by quality.
+    An item's chance is a power of its rank by marketing power and, to a lesser degree, by quality.
     """
     power = random.normal(0, 1, simulation.n_items) + simulation.quality_in_exposure * quality
     rank = np.empty(simulation.n_items)
@@ -165,7 +173,7 @@ def _pages(
     browsing: float,
     random: np.random.Generator,
 ) -> npt.NDArray[np.int64]:
-    """Where each item is met: the number of a genre, drawn by the user's love for it, or the front page."""
+    """Where each item is shown: the number of a genre, drawn by the user's love for it, or the front page."""
     cumulative = np.cumsum(loved, axis=1)[places]  # (n_shown, n_genres)
     genre = (random.random(len(places))[:, None] > cumulative).sum(axis=1)
     front_page = random.random(len(places)) >= browsing
@@ -176,16 +184,12 @@ def _interactions(
     truth: Truth,
     genres: npt.NDArray[np.bool_],
     random: np.random.Generator,
-    users: npt.NDArray[np.int64],
-    items: npt.NDArray[np.int64],
-    liked: npt.NDArray[np.bool_],
-    aloud: npt.NDArray[np.bool_],
+    shown: _Shown,
 ) -> Interactions:
     shape = (len(truth.user_factors), len(truth.item_factors))
-    refused = ~liked & aloud
     whole = Interactions(
-        adopted=pairs_matrix(users[liked], items[liked], np.ones(int(liked.sum())), shape),
-        rejected=pairs_matrix(users[refused], items[refused], np.ones(int(refused.sum())), shape),
+        adopted=shown.matrix(shown.adopted, shape),
+        rejected=shown.matrix(shown.rejected, shape),
         users=pa.table({"id": _numbered("u", shape[0])}),
         items=pa.table(
             {
@@ -200,7 +204,7 @@ def _interactions(
     kept = whole.subset(enough, np.ones(shape[1], dtype=bool))
     return check_not_empty(
         kept.subset(np.ones(kept.n_users, dtype=bool), kept.popularity() > 0),
-        "the simulation, where a user needs 5 adopted items,",
+        "the simulation, in which a user needs 5 adopted items,",
     )
 
 
@@ -214,7 +218,7 @@ def _genre_names(row: npt.NDArray[np.bool_]) -> str:
 
 
 def _titles(n_items: int, random: np.random.Generator) -> list[str]:
-    """Distinct made-up titles: the same words come back with another year, then with a part number."""
+    """Distinct made-up titles: words that come again get another year, then a part number."""
     adjectives = random.integers(len(_ADJECTIVES), size=n_items)
     nouns = random.integers(len(_NOUNS), size=n_items)
     years = random.integers(1950, 2027, size=n_items)

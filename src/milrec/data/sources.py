@@ -1,4 +1,4 @@
-"""Named files in a folder, a zip or a tar archive, read where they lie; damage is an error, never a shorter file."""
+"""Named files in a folder, a zip or a tar archive, read in place; damage is an error, never a shorter file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DAMAGE = (EOFError, OSError, RuntimeError, NotImplementedError, tarfile.TarErro
 
 @contextmanager
 def damage_reported(path: Path) -> Iterator[None]:
-    """What archives raise when a byte of theirs is wrong, as one sentence."""
+    """Turn the errors that damaged archives raise into one sentence."""
     try:
         yield
     except _DAMAGE as error:
@@ -49,7 +49,7 @@ class Source:
                 return found
 
     def find(self, base_name: str) -> str | None:
-        """The path inside the source of a file with this name, in whatever folder."""
+        """The path inside the source of a file with this name, in any folder."""
         return next((name for name in self.names if PurePosixPath(name).name == base_name), None)
 
     def needed(self, base_name: str) -> str:
@@ -88,7 +88,7 @@ class Source:
                     yield from (content for name, content in tar_contents(tar) if name in wanted)
 
     def lines(self, name: str, *encodings: str) -> list[str]:
-        """The lines of a small text file, in the first encoding that fits."""
+        """The lines of a small text file, in the first encoding that works."""
         with self.open(name) as file:
             content = file.read()
         for encoding in encodings:
@@ -108,7 +108,7 @@ def tar_contents(tar: tarfile.TarFile) -> Iterator[tuple[str, bytes]]:
 
 
 def _refuse_cut_short(tar: tarfile.TarFile) -> None:
-    """A tar archive ends with two empty blocks, and a gzip stream with a checksum that shows only at its end."""
+    """A whole tar archive ends with two empty blocks; a gzip stream is checked only when it is read to its end."""
     file = tar.fileobj
     assert file is not None
     end = b""

@@ -1,8 +1,7 @@
 """Splits: which interactions a model learns from, and which are kept back to judge it.
 
-The catalogue of a split is the items that have at least one training interaction; kept-back pairs of other items are
-dropped and counted (decision D6). Splits depend on the seed and on the set of interactions alone, never on the order
-of rows.
+The catalogue of a split is the items with at least one training interaction; held-out pairs of other items are dropped
+and counted (decision D6). A split depends only on the seed and on the set of interactions, never on the order of rows.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ _LEFT_OUT = ("test_unknown_users", "test_pairs_of_unknown_users", "test_pairs_in
 
 @dataclass(frozen=True, eq=False)
 class Audience:
-    """The users for whom lists are made: what the model may know of them, and what must not be listed."""
+    """The users for whom lists are made: what the model may know about them, and what must not be listed."""
 
     adopted: csr_array  # (n_users, n_items) what the encoder sees
     rejected: csr_array  # (n_users, n_items) known rejections: never listed
-    removed: csr_array  # (n_users, n_items) never listed: what they have already
-    rows: npt.NDArray[np.int64] | None  # their rows in the training part; None for users the model has not met
+    removed: csr_array  # (n_users, n_items) never listed: what they already have
+    rows: npt.NDArray[np.int64] | None  # their rows in the training part; None for users who are not in it
 
     @property
     def n_users(self) -> int:
@@ -64,7 +63,7 @@ class Audience:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What is kept back: an audience, the adopted items to be found, and rejected items that had better not be."""
+    """What is held out: an audience, the adopted items to be found, and rejected items that should not be listed."""
 
     audience: Audience
     targets: csr_array  # (n_users, n_items)
@@ -81,7 +80,7 @@ class Split:
     test: HeldOut
     protocol: Protocol
     seed: int
-    left_out: dict[str, int] = field(default_factory=dict)  # what of a given test part is of no use
+    left_out: dict[str, int] = field(default_factory=dict)  # parts of a given test part that cannot be used
 
     def __repr__(self) -> str:
         kind = "Split with a given test part" if self.protocol == "given" else f"Split over {self.protocol}"
@@ -93,11 +92,11 @@ class Split:
         return self.validation if name == "validation" else self.test
 
     def joined(self) -> Split:
-        """The same with validation as a part of training: for a last fit, when nothing is left to be chosen."""
+        """The same with the validation part added to training: for a last fit, once everything has been chosen."""
         if self.protocol == "users":
-            raise DataError("a split over users keeps back other users for validation, not pairs to refit on")
+            raise DataError("a split over users holds out users for validation, not pairs to refit on")
         if self.validation.targets.nnz + self.validation.rejected_targets.nnz == 0:
-            raise DataError("the split has no validation part: a model learns from everything already, without a refit")
+            raise DataError("the split has no validation part: without a refit, a model already learns from everything")
         train = replace(
             self.train,
             adopted=csr_array(self.train.adopted + self.validation.targets),
@@ -141,7 +140,7 @@ class Split:
         manifest = open_folder(Path(path), "split")
         protocol, seed = manifest.facts.get("protocol"), manifest.facts.get("seed")
         if protocol not in PROTOCOLS or not isinstance(seed, int):
-            raise FolderError(f"'{path}' is damaged: protocol {protocol!r} with seed {seed!r} is not understood")
+            raise FolderError(f"'{path}' is damaged: protocol {protocol!r} with seed {seed!r} is not known")
         train = Interactions.read_from(manifest)
         parts = []
         for name in ("validation", "test"):
@@ -149,7 +148,7 @@ class Split:
             require_files(manifest, [f"{name}_{file}.arrow" for file in files])
             n_users = _count(manifest, f"{name}_users_in_part")
             if protocol != "users" and n_users != train.n_users:
-                raise FolderError(f"'{path}' is damaged: {n_users} users in the {name} part are not all that are known")
+                raise FolderError(f"'{path}' is damaged: {n_users} users in the {name} part are not all of its users")
             shape = (n_users, train.n_items)
             read = {file: read_pairs(manifest.path / f"{name}_{file}.arrow", shape) for file in files}
             parts.append((read, _count(manifest, f"{name}_dropped_targets")))
@@ -164,7 +163,7 @@ class Split:
 def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> Split:
     """80/10/10 at random over interactions: the paper's protocol. Rejected entries are divided in the same way."""
     if not 0 <= held_out <= 0.5:
-        raise SettingsError(f"`held_out` is a share between 0 and 0.5, taken twice, not {held_out:g}")
+        raise SettingsError(f"`held_out` must be a share between 0 and 0.5, as it is taken twice, not {held_out:g}")
     random = generator(seed, 1)
     train, validation, test = _divide(data.adopted, held_out, random)
     rejected, rejected_validation, rejected_test = _divide(data.rejected, held_out, random)
@@ -174,14 +173,14 @@ def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> 
 
 
 def split_given(data: Interactions, test: Interactions, seed: int, held_out: float = 0.1) -> Split:
-    """A test part that comes with the data: later in time, or marked by whoever published it.
+    """A test part that comes with the data: later in time, or chosen by the publisher.
 
     Users and items are matched by id. A random share of `data`, `held_out`, is for validation (0: none), the rest is to
-    learn from. Pairs of `test` of a user that `data` does not know, pairs that stand in `data` too, and pairs whose
-    item has no training interaction are dropped and counted, in this order.
+    learn from. Pairs of `test` with a user who is not in `data`, pairs that are in `data` too, and pairs whose item has
+    no training interaction are dropped and counted, in this order.
     """
     if not 0 <= held_out < 1:
-        raise SettingsError(f"`held_out` is a share from 0 up to, but not including, 1, not {held_out:g}")
+        raise SettingsError(f"`held_out` must be a share from 0 up to, but not including, 1, not {held_out:g}")
     random = generator(seed, 6)
     train, validation = _drawn(data.adopted, held_out, random)
     rejected, rejected_validation = _drawn(data.rejected, held_out, random)
@@ -195,22 +194,21 @@ def split_given(data: Interactions, test: Interactions, seed: int, held_out: flo
     dropped = int(test.adopted.nnz - left_out[1] - left_out[2] - second["targets"].nnz)
     if second["targets"].nnz == 0:
         raise DataError(
-            f"no adopted pair of the test part is left to be found: of {test.adopted.nnz}, {left_out[1]} are of users "
-            f"that the data does not know, {left_out[2]} stand in the data too, {dropped} are of items outside its "
-            "catalogue"
+            f"no adopted pair of the test part is left to be found: of {test.adopted.nnz}, {left_out[1]} have users "
+            f"who are not in the data, {left_out[2]} are in the data too, {dropped} have items outside its catalogue"
         )
     parts = _known_users(kept, first, (second, dropped))
     return Split(kept, *parts, protocol="given", seed=seed, left_out=dict(zip(_LEFT_OUT, left_out, strict=True)))
 
 
 def split_users(data: Interactions, seed: int, held_out: int | None = None, told: float = 0.8) -> Split:
-    """Held-out users (strong generalisation): of each, most items are told and the rest are to be found.
+    """Held-out users (strong generalisation): the model is told most of their items and has to find the rest.
 
-    `held_out` users go to validation and as many to test; by default a tenth of the users, 10,000 at most, as the
-    paper has it for ML-20M.
+    `held_out` users are for validation and as many for test; by default a tenth of the users, 10,000 at most, as in the
+    paper for ML-20M. `told` is the share of a user's items that the model is told.
     """
     if not 0 <= told <= 1:
-        raise SettingsError(f"told is a share between 0 and 1, not {told:g}")
+        raise SettingsError(f"told must be a share between 0 and 1, not {told:g}")
     n_held_out = min(data.n_users // 10, 10_000) if held_out is None else held_out
     if n_held_out < 1 or data.n_users - 2 * n_held_out < 1:
         raise DataError(
@@ -218,29 +216,31 @@ def split_users(data: Interactions, seed: int, held_out: int | None = None, told
         )
     random = generator(seed, 2)
     order = random.permutation(data.n_users)
-    groups = [np.sort(group) for group in np.split(order, [n_held_out, 2 * n_held_out])]
-    learning = np.isin(np.arange(data.n_users), groups[2])
-    in_catalogue = np.bincount(data.adopted[groups[2]].indices, minlength=data.n_items) > 0
-    train = data.subset(learning, in_catalogue)
-    catalogue = np.flatnonzero(in_catalogue)
-    held = []
-    for group in groups[:2]:
-        adopted, rejected = (
-            data.adopted[group],
-            take(csr_array(data.rejected[group]), np.arange(len(group)), catalogue),
-        )
-        known = take(csr_array(adopted), np.arange(len(group)), catalogue)
-        to_find = _last_share_of_rows(known, 1 - told, random)
-        held.append(
-            _strangers(
-                adopted=_where(known, ~to_find),
-                targets=_where(known, to_find),
-                rejected=rejected,
-                rejected_targets=empty_pairs(known.shape),
-                dropped_targets=int(adopted.nnz - known.nnz),
-            )
-        )
-    return Split(train, held[0], held[1], protocol="users", seed=seed)
+    *held, learning = (np.sort(group) for group in np.split(order, [n_held_out, 2 * n_held_out]))
+    in_catalogue = np.bincount(data.adopted[learning].indices, minlength=data.n_items) > 0
+    train = data.subset(np.isin(np.arange(data.n_users), learning), in_catalogue)
+    validation, test = (_held_out_users(data, group, np.flatnonzero(in_catalogue), told, random) for group in held)
+    return Split(train, validation, test, protocol="users", seed=seed)
+
+
+def _held_out_users(
+    data: Interactions,
+    users: npt.NDArray[np.int64],
+    catalogue: npt.NDArray[np.int64],
+    told: float,
+    random: np.random.Generator,
+) -> HeldOut:
+    """Some users, a share of whose items in the catalogue is told and the rest to be found."""
+    adopted = csr_array(data.adopted[users])
+    known = take(adopted, np.arange(len(users)), catalogue)
+    to_find = _last_share_of_rows(known, 1 - told, random)
+    return _strangers(
+        adopted=_where(known, ~to_find),
+        targets=_where(known, to_find),
+        rejected=take(csr_array(data.rejected[users]), np.arange(len(users)), catalogue),
+        rejected_targets=empty_pairs(known.shape),
+        dropped_targets=int(adopted.nnz - known.nnz),
+    )
 
 
 def _in_catalogue(
@@ -249,7 +249,7 @@ def _in_catalogue(
     """The training part with the items that it has, and the held-out pairs of these items."""
     in_catalogue = np.bincount(learned[0].indices, minlength=data.n_items) > 0
     if not in_catalogue.any():
-        raise DataError(f"{data.adopted.nnz} adopted pairs are too few to split: none is left to learn from")
+        raise DataError(f"{data.adopted.nnz} adopted pairs are too few to split: none would be left to learn from")
     everyone, catalogue = np.arange(data.n_users), np.flatnonzero(in_catalogue)
     whole = Interactions(*learned, data.users, data.items, data.truth)
     parts = []
@@ -261,20 +261,20 @@ def _in_catalogue(
 
 
 def _drawn(pairs: csr_array, share: float, random: np.random.Generator) -> Labels:
-    """A matrix as two: most pairs, and a random share of them."""
+    """A matrix in two parts: most pairs, and a random share of them."""
     drawn = np.zeros(pairs.nnz, dtype=bool)
     drawn[random.permutation(pairs.nnz)[: round(pairs.nnz * share)]] = True
     return _where(pairs, ~drawn), _where(pairs, drawn)
 
 
 def _without(pairs: csr_array, others: csr_array) -> csr_array:
-    """The pairs that do not stand in another matrix of the same shape."""
+    """The pairs that are not in another matrix of the same shape."""
     cells, taken = (pair_users(one).astype(np.int64) * one.shape[1] + one.indices for one in (pairs, others))
     return _where(pairs, ~np.isin(cells, taken))
 
 
 def _divide(pairs: csr_array, held_out: float, random: np.random.Generator) -> tuple[csr_array, csr_array, csr_array]:
-    """A matrix as three: most pairs, and two random parts of the given share each."""
+    """A matrix in three parts: most pairs, and two random shares of the same size."""
     order = random.permutation(pairs.nnz)
     size = round(pairs.nnz * held_out)
     label = np.zeros(pairs.nnz, dtype=np.int8)
@@ -283,7 +283,7 @@ def _divide(pairs: csr_array, held_out: float, random: np.random.Generator) -> t
 
 
 def _last_share_of_rows(pairs: csr_array, share: float, random: np.random.Generator) -> npt.NDArray[np.bool_]:
-    """In each row a random share of the entries: never all of them and, from two entries on, never none."""
+    """A random share of the entries of each row: never all of them and, with two or more entries, at least one."""
     users, counts = pair_users(pairs), np.diff(pairs.indptr)
     order = np.lexsort((random.random(pairs.nnz), users))
     rank = np.arange(pairs.nnz) - np.repeat(pairs.indptr[:-1], counts)  # place within the user's shuffled row
@@ -300,7 +300,7 @@ def _where(pairs: csr_array, mask: npt.NDArray[np.bool_]) -> csr_array:
 def _known_users(train: Interactions, validation: Kept, test: Kept) -> tuple[HeldOut, HeldOut]:
     """Validation lists leave out training items; test lists leave out training and validation items (section 3.2).
 
-    Rejected items of validation are left out of test lists in the same way.
+    Rejected items of the validation part are left out of test lists too.
     """
     rows = np.arange(train.n_users)
     seen = csr_array(train.adopted + validation[0]["targets"] + validation[0]["rejected_targets"])

@@ -1,7 +1,7 @@
 """CSV, TSV and Parquet tables → rows of (user, item, value, time), read column by column.
 
-Ids in a text file stay texts, so that leading zeros, spaces and accents come back exactly as they went in; ids in a
-Parquet file keep their type.
+Ids in a text file stay text, so that leading zeros, spaces and accents come back exactly as they were; ids in a Parquet
+file keep their type.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ ITEM_NAMES = (
 TITLE_NAMES = ("title", "name", "item_name", "product_name")
 VALUE_NAMES = ("rating", "value", "score", "stars", "plays", "count", "weight", "quantity", "qty", "hours")
 _DELIMITERS = (",", "\t", ";", "|")
-_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")  # 007 is a text
+_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")  # 007 is text
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns to read; user and item may be left to be recognised."""
+    """Names of the columns to read; user and item are recognised if they are not named."""
 
     user: str | None = None
     item: str | None = None
@@ -58,14 +58,14 @@ class Columns:
 
 @dataclass(frozen=True)
 class Rows:
-    """Interactions as they stand in a source, one entry per row, with what is known of the items."""
+    """Interactions as they are in a source, one entry per row, with what is known about the items."""
 
     users: pa.ChunkedArray
     items: pa.ChunkedArray
     values: npt.NDArray[np.float64] | None = None
     times: npt.NDArray[np.float64] | None = None
-    item_table: pa.Table | None = None  # columns id, title and perhaps genres
-    note: str | None = None  # something the reader should tell the user
+    item_table: pa.Table | None = None  # columns id, title and optionally genres
+    note: str | None = None  # something that the user should know
 
     def __len__(self) -> int:
         return len(self.users)
@@ -105,7 +105,7 @@ def rows_of(table: Any, columns: Columns, where: str = "the table", note: str | 
 
 
 def read_titles(source: Path, item: str | None = None) -> pa.Table:
-    """A table of items (id, title, and genres where there are any) from a CSV/TSV or Parquet file."""
+    """A table of items (id, title, and genres if there are any) from a CSV/TSV or Parquet file."""
     kind = "parquet" if source.suffix in PARQUET_ENDINGS else "csv"
     names = column_names(source, kind)
     id_column = item if item in names else _recognised((*ITEM_NAMES, "id"), names)
@@ -122,7 +122,7 @@ def read_titles(source: Path, item: str | None = None) -> pa.Table:
 
 
 def column_names(source: Path, kind: str) -> list[str]:
-    """The names of a file's columns, or the sentence that says why it has none."""
+    """The names of a file's columns."""
     if not source.is_file():
         raise DataError(f"there is no file '{source}'")
     if source.stat().st_size == 0:
@@ -141,7 +141,7 @@ def column_names(source: Path, kind: str) -> list[str]:
 
 
 def read_columns(source: Path, kind: str, wanted: Sequence[str], numbers: Sequence[str]) -> pa.Table:
-    """Some columns of a file: in a text file as texts, except for those that must be numbers."""
+    """Some columns of a file: in a text file as text, except for those that must be numbers."""
     try:
         if kind == "parquet":
             return pq.read_table(source, columns=list(wanted))
@@ -156,7 +156,7 @@ def read_columns(source: Path, kind: str, wanted: Sequence[str], numbers: Sequen
 
 
 def delimiter_of(source: Path) -> str:
-    """The delimiter that stands most often in the first line; a tab in a .tsv file."""
+    """The most frequent delimiter in the first line; a tab in a .tsv file."""
     if ".tsv" in source.suffixes:
         return "\t"
     try:
@@ -177,9 +177,9 @@ def checked_ids(ids: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
         try:
             return ids.cast(pa.int64())
         except pa.ArrowInvalid:
-            raise DataError(f"{where} has an id beyond 64 bits; store such ids as text") from None
+            raise DataError(f"{where} has an id that 64 bits cannot hold; store such ids as text") from None
     if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type) or pa.types.is_string_view(ids.type)):
-        raise DataError(f"{where} has ids of type {ids.type}; ids are texts or whole numbers")
+        raise DataError(f"{where} has ids of type {ids.type}; ids must be text or whole numbers")
     ids = ids.cast(pa.large_string())
     empty = pc.equal(pc.utf8_length(ids), 0)
     if pc.any(empty).as_py():
@@ -197,7 +197,7 @@ def _read_csv(source: Path, types: dict[str, pa.DataType]) -> pa.Table:
 
 
 def _refuse_text(source: Path, name: str) -> None:
-    """Name the first row whose entry is no number, where that is what went wrong."""
+    """Name the first row whose entry is not a number, if that is what went wrong."""
     try:
         texts = _read_csv(source, {name: pa.string()})[name]
     except (pa.ArrowInvalid, OSError):
@@ -220,7 +220,7 @@ def _chosen(columns: Columns, names: Sequence[str], where: str) -> Columns:
     for what, name in (("user", user), ("item", item)):
         if name is None:
             raise DataError(
-                f"no column of {where} is known to hold {what}s; name one of {', '.join(names)} with `{what}`"
+                f"no column of {where} is recognised as holding {what}s; name one of {', '.join(names)} with `{what}`"
             )
     return replace(columns, user=user, item=item)
 
@@ -241,25 +241,25 @@ def _unused_value(columns: Columns, names: Sequence[str]) -> str | None:
 
 
 def _rows_with(table: pa.Table, name: str, wanted: Any, where: str) -> pa.Table:
-    """The rows that have a value in a column; a gap is no value."""
+    """The rows that have a value in a column; an empty field is not a value."""
     column = _column(table, name, where)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     meant = _meaning(wanted)
     try:
         distinct = pc.unique(column).drop_null()
-        alike = [_meaning(value) == meant for value in distinct.to_pylist()]
-        if not any(alike):
+        equal = [_meaning(value) == meant for value in distinct.to_pylist()]
+        if not any(equal):
             shown = ", ".join(str(value) for value in distinct[:5].to_pylist())
             more = f" and {len(distinct) - 5} more" if len(distinct) > 5 else ""
             raise DataError(f"no row of {where} has {name}={wanted}; the column holds {shown or 'nothing'}{more}")
-        return table.filter(pc.is_in(column, value_set=distinct.filter(pa.array(alike, type=pa.bool_()))))
+        return table.filter(pc.is_in(column, value_set=distinct.filter(pa.array(equal, type=pa.bool_()))))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(f"column '{name}' of {where} holds {column.type}, which cannot be compared") from None
 
 
 def _meaning(value: Any) -> Decimal | str:
-    """What values are compared by: true and false are 1 and 0, numbers count by size, anything else is its text."""
+    """How values are compared: true and false as 1 and 0, numbers by size, anything else as text."""
     text = str(value)
     if text.lower() in ("true", "false"):
         return Decimal(text.lower() == "true")
@@ -292,9 +292,7 @@ def _times(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray[np.flo
             column = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False).cast(pa.int64())
         return _numbers(column, name, where)
     except pa.ArrowInvalid as error:
-        raise DataError(
-            f"column '{name}' of {where} holds times that are not understood ({_first_line(error)})"
-        ) from None
+        raise DataError(f"column '{name}' of {where} holds times that cannot be read ({_first_line(error)})") from None
 
 
 def _parsed_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -305,14 +303,14 @@ def _parsed_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     try:
         return column.cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
-        return column.cast(pa.timestamp("us", tz="UTC"))  # texts that name their zone
+        return column.cast(pa.timestamp("us", tz="UTC"))  # texts with a time zone
 
 
 def _texts(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     try:
         return column.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise DataError(f"{where} holds {column.type}; texts are needed") from None
+        raise DataError(f"{where} holds {column.type}; text is needed") from None
 
 
 def _first_true(mask: pa.ChunkedArray) -> int:

@@ -1,7 +1,7 @@
 """The process that does the jobs of a run: it fits one model with one seed and judges it, then takes the next job.
 
-`python -m milrec.experiments.job RUN` reads the names of jobs from standard input, one per line, and writes events to
-standard output (see protocol.py). It ends when its input does.
+It reads the names of jobs from standard input, one per line, and writes events to standard output (see protocol.py).
+It ends when its input does.
 """
 
 from __future__ import annotations
@@ -233,10 +233,3 @@ def main() -> None:
             for checkpoint in ("checkpoint.safetensors", "refit.safetensors"):
                 path.with_name(checkpoint).unlink(missing_ok=True)
         send(Ended(name=name))
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)

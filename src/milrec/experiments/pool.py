@@ -1,8 +1,7 @@
 """The jobs of a run in processes of their own, several at a time.
 
 A plan is a generator: it yields jobs that may run side by side, is sent their outcomes, and yields the next ones. What
-a job computes does not depend on how many others run beside it (except EASE, in its last bits: matrix products are
-rounded differently with another number of threads). A process that has finished a job takes the next one.
+a job computes does not depend on how many others run beside it. A process that has finished a job takes the next one.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from milrec.kernels.threads import available
 from milrec.storage import write_json
 
 _PATIENCE = 30  # seconds that a process may take to end
+_PROCESS = "from milrec.entry import job; job()"
 
 Outcomes = dict[str, Outcome]  # by the name of the job
 Plan = Generator[list[Job], Outcomes, None]
@@ -82,7 +82,7 @@ class _Worker:
         self.assigned: tuple[Job, _RunningPlan] | None = None
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - what it prints before its first job; jobs have logs
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "milrec.experiments.job", str(run)],  # -P: no module from the current folder
+            [sys.executable, "-P", "-c", _PROCESS, str(run)],  # -P: no module from the current folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,

@@ -24,7 +24,7 @@ LOCK = ".lock"  # the file that a process holds while it works in a run folder
 class Fitting(Settings):
     """A fit has come this far."""
 
-    model_config = ConfigDict(allow_inf_nan=True)  # a fit that diverges says so until it fails
+    model_config = ConfigDict(allow_inf_nan=True)  # a fit that diverges reports it until it fails
 
     event: Literal["fitting"] = "fitting"
     iteration: int
@@ -134,7 +134,7 @@ class Job(Settings):
     settings: dict[str, Any]
     measure: str = "ndcg@100"
     judged: bool = Field(True, description="judge on test and keep the model; False for a trial of a search")
-    refit: bool = Field(False, description="judge the model fitted anew on training and validation together")
+    refit: bool = Field(False, description="judge the model fitted again on training and validation together")
     dials: list[float] = Field(default_factory=list)
     rivals: list[Curve] = Field(default_factory=list, description="trials below the median of these are given up")
 

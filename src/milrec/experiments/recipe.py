@@ -1,6 +1,6 @@
-"""Recipes: what a run is made of, read from TOML and checked before anything is done.
+"""Recipes: what a run consists of, read from TOML and checked before anything is done.
 
-A model of a recipe may name values to search (`search`); they are then chosen on validation, never on test.
+A model in a recipe may name values to search (`search`); they are then chosen on validation, never on test.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SimulateEntry(Settings):
 
 
 class DataEntry(Settings):
-    """A prepared data folder, perhaps with another one as its test part, or a catalogue to simulate."""
+    """A prepared data folder, possibly with another one as its test part, or a catalogue to simulate."""
 
     path: str | None = None
     test: str | None = None
@@ -40,7 +40,7 @@ class DataEntry(Settings):
     @model_validator(mode="after")
     def _one_of_them(self) -> DataEntry:
         if (self.path is None) == (self.simulate is None):
-            raise ValueError("[data] needs either a path or a table [data.simulate]")
+            raise ValueError("[data] needs either a path or a table [data.simulate], not both")
         if self.test is not None and self.path is None:
             raise ValueError("[data] has a test part without a path to learn from")
         return self
@@ -52,23 +52,23 @@ class SplitEntry(Settings):
 
 
 class Range(Settings):
-    """Numbers from low to high, evenly or by their logarithm."""
+    """Numbers from low to high, spread evenly or by their logarithm."""
 
     low: float
     high: float
     log: bool = False
 
     def some(self) -> tuple[float, float]:
-        """A number from within, and the last."""
+        """A number inside the range, and the upper end."""
         return self.low + 0.37 * (self.high - self.low), self.high
 
 
 class SearchEntry(Settings):
-    """How values are searched: a grid that is small enough is tried whole, otherwise Optuna chooses."""
+    """How values are searched: a small grid is tried whole, otherwise Optuna chooses."""
 
-    trials: int = Field(16, ge=1, description="at most so many sets of values are tried for each model")
-    round: int = Field(4, ge=1, description="so many are chosen, and tried, at a time")
-    measure: str = Field("ndcg@100", description="validation measure that decides, and by which fits stop")
+    trials: int = Field(16, ge=1, description="how many sets of values are tried for each model, at most")
+    round: int = Field(4, ge=1, description="how many are chosen and tried at a time")
+    measure: str = Field("ndcg@100", description="validation measure that decides, and that stops fits early")
     seed: Seed = 0
 
     @field_validator("measure")
@@ -85,7 +85,7 @@ class PaperEntry(Settings):
 
 
 class ModelEntry(Settings):
-    """A model of a recipe. In `search`, several settings that go together are one key: "missing_weight, …"."""
+    """A model in a recipe. In `search`, settings that belong together share a key: "missing_weight, …"."""
 
     name: str
     model: str | None = None
@@ -93,16 +93,16 @@ class ModelEntry(Settings):
     settings: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, list[Any] | Range] = Field(default_factory=dict)
     tuned: dict[str, Any] = Field(default_factory=dict, description="values that an earlier run found")
-    dials: list[float] = Field(default_factory=list, description="popularity dials to judge its lists with as well")
+    dials: list[float] = Field(default_factory=list, description="popularity dials with which its lists are judged too")
 
     @field_validator("search", mode="before")
     @classmethod
     def _ranges(cls, search: Any) -> Any:
         for key, choices in search.items() if isinstance(search, dict) else ():
             if isinstance(choices, dict) and not _is_range(choices):
-                raise ValueError(f"'{key}' is searched in {{ low = …, high = …, log = true }}, with low < high")
+                raise ValueError(f"the range of '{key}' must be {{ low = …, high = …, log = true }}, with low < high")
             if not isinstance(choices, list | dict):
-                raise ValueError(f"'{key}' is searched in a list or a range, not in {choices!r}")
+                raise ValueError(f"'{key}' needs a list or a range to search, not {choices!r}")
         return search
 
     @field_validator("search")
@@ -114,13 +114,13 @@ class ModelEntry(Settings):
         for key, choices in search.items():
             names = setting_names(key)
             if isinstance(choices, Range) and len(names) > 1:
-                raise ValueError(f"'{key}' are several settings: list the sets of values to try")
+                raise ValueError(f"'{key}' names several settings: list the sets of values to try")
             if isinstance(choices, list) and not choices:
                 raise ValueError(f"there is nothing to try for '{key}'")
             if isinstance(choices, list) and len(names) > 1:
                 for one in choices:
                     if not isinstance(one, list) or len(one) != len(names):
-                        raise ValueError(f"'{key}' are {len(names)} settings: {one!r} has not as many values")
+                        raise ValueError(f"'{key}' needs lists of {len(names)} values, not {one!r}")
         return search
 
     @property
@@ -128,25 +128,25 @@ class ModelEntry(Settings):
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "model"
 
     def chosen(self, values: dict[str, Any] | None = None, measure: str | None = None) -> FitSettings:
-        """Its settings, with some values (as found by a search) in their places; fits stop by the given measure."""
+        """Its settings with some values replaced (those that a search found); `measure` decides when a fit stops."""
         settings = settings_for(self.model, self.loss, {**self.settings, **(values or {})})
         if measure is None or "measure" in self.settings:
             return settings
         return settings.with_measure(measure)
 
     def seeds(self, wanted: list[int]) -> list[int]:
-        """All of them, or the first alone where a fit does not depend on the seed."""
+        """All of them, or only the first if the model does not depend on the seed."""
         return wanted if self.chosen().seeded else wanted[:1]
 
     def grid(self) -> list[dict[str, int]] | None:
-        """All sets of choices, by their places in the lists; None where there is no end of them."""
+        """All sets of choices, as places in the lists; None if a range makes them endless."""
         places = [range(len(choices)) for choices in self.search.values() if isinstance(choices, list)]
         if len(places) < len(self.search):
             return None
         return [dict(zip(self.search, one, strict=True)) for one in itertools.product(*places)]
 
     def own_places(self) -> dict[str, Any] | None:
-        """The settings that the model has anyway, as a choice of the search; None where the search leaves them out."""
+        """The model's default settings as a choice of the search; None if the search does not include them."""
         settings, places = self.chosen(), dict[str, Any]()
         sections = settings.known_keys()
         for key, choices in self.search.items():
@@ -164,7 +164,7 @@ class ModelEntry(Settings):
         return places
 
     def values(self, places: dict[str, Any]) -> dict[str, Any]:
-        """Settings and their values from what was chosen: places in lists, or numbers from ranges."""
+        """Settings and their values, from what was chosen: places in lists, or numbers in ranges."""
         values: dict[str, Any] = {}
         for key, choices in self.search.items():
             names, chosen = setting_names(key), choices[places[key]] if isinstance(choices, list) else places[key]
@@ -172,19 +172,16 @@ class ModelEntry(Settings):
         return values
 
     def check(self) -> None:
-        """Refuse settings that do not exist, every value of a search included."""
+        """Refuse settings that do not exist, including every value of a search."""
         first = {key: 0 if isinstance(choices, list) else choices.low for key, choices in self.search.items()}
         self.chosen(self.values(first))
         for key, choices in self.search.items():
-            between = (
-                [] if isinstance(choices, list) else [choices.low + 0.37 * (choices.high - choices.low), choices.high]
-            )
-            for place in range(len(choices)) if isinstance(choices, list) else between:
+            for place in range(len(choices)) if isinstance(choices, list) else choices.some():
                 self.chosen(self.values({**first, key: place}))
 
 
 class Recipe(Settings):
-    """What a run is made of."""
+    """What a run consists of."""
 
     title: str
     description: str = ""
@@ -192,7 +189,7 @@ class Recipe(Settings):
     data: DataEntry | None = None
     split: SplitEntry = SplitEntry()
     search: SearchEntry = SearchEntry()
-    refit: bool = Field(False, description="judge models fitted anew on training and validation together")
+    refit: bool = Field(False, description="judge models fitted again on training and validation together")
     paper: PaperEntry | None = None
     models: list[ModelEntry] = Field(min_length=1)
 
@@ -202,14 +199,14 @@ class Recipe(Settings):
         for entry in self.models:
             if entry.slug in slugs:
                 both = f"'{slugs[entry.slug]}' and '{entry.name}'"
-                raise ValueError(f"models {both} have the same name (letters a-z and digits count)")
+                raise ValueError(f"models {both} have the same name (only letters a-z and digits count)")
             slugs[entry.slug] = entry.name
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("a seed is given twice")
         if self.data is not None and self.data.test is not None and self.split.protocol == "users":
-            raise ValueError("a recipe has a test part in [data] or holds out users in [split], not both")
+            raise ValueError("a recipe may have a test part in [data] or hold out users in [split], not both")
         if self.refit and self.split.protocol == "users":
-            raise ValueError("refit needs a validation part of the same users; it goes with a split over interactions")
+            raise ValueError("refit needs a validation part with the same users; split over interactions")
         return self
 
     def n_trials(self, entry: ModelEntry) -> int:
@@ -219,20 +216,20 @@ class Recipe(Settings):
 
 @dataclass(frozen=True)
 class Instead:
-    """What is put in place of the recipe's own."""
+    """What replaces parts of a recipe."""
 
     test: str | Path | None = None  # a data folder that is the test part of the data
-    models: list[str] | None = None  # those that are wanted
-    tuned: str | Path | None = None  # a finished run: what it found for models of the same name, without a search
+    models: list[str] | None = None  # only these models
+    tuned: str | Path | None = None  # a finished run whose tuned values are used instead of a search
     seeds: list[int] | None = None
     trials: int | None = None
 
 
 def read_recipe(path: str | Path, data: str | Path | None = None, instead: Instead = Instead()) -> Recipe:  # noqa: B008
-    """A recipe from a TOML file, every model's settings checked.
+    """A recipe from a TOML file, with the settings of every model checked.
 
-    `data`, a prepared data folder, takes the place of the recipe's own; a relative path in the recipe starts at the
-    recipe's folder.
+    `data`, a prepared data folder, replaces the recipe's own; a relative path in the recipe starts at the recipe's
+    folder.
     """
     path = Path(path)
     recipe = build(Recipe, _overridden(read_toml(path), instead), f"'{path}'")
@@ -258,7 +255,7 @@ def read_recipe(path: str | Path, data: str | Path | None = None, instead: Inste
 
 
 def _overridden(values: dict[str, Any], instead: Instead) -> dict[str, Any]:
-    """The values of a TOML file with seeds and trials from elsewhere."""
+    """The values of a TOML file with seeds and trials replaced."""
     if instead.seeds:
         values = {**values, "seeds": instead.seeds}
     if instead.trials is not None:
@@ -292,17 +289,17 @@ def _wanted(entries: list[ModelEntry], names: list[str]) -> list[ModelEntry]:
     known = {entry.name: entry for entry in entries}
     for name in names:
         if name not in known:
-            raise SettingsError(f"unknown model '{name}' of the recipe; known models: {', '.join(known)}")
+            raise SettingsError(f"the recipe has no model '{name}'; its models are {', '.join(known)}")
     return [entry for entry in entries if entry.name in names]
 
 
 def _tuned(entries: list[ModelEntry], run: Path) -> list[ModelEntry]:
-    """Entries with the values that a finished run found for models of the same name."""
+    """Entries that take the values that a finished run chose for models of the same name."""
     found = Results.read(run).tuned()
     for entry in entries:
         if entry.search and entry.name not in found:
             known = ", ".join(found) or "none"
-            raise SettingsError(f"the run '{run}' has tuned no model '{entry.name}'; it has tuned: {known}")
+            raise SettingsError(f"the run '{run}' did not tune a model '{entry.name}'; it tuned: {known}")
     return [
         entry.model_copy(update={"tuned": found[entry.name], "search": {}}) if entry.search else entry
         for entry in entries

@@ -87,7 +87,7 @@ def optuna_library() -> Any:
 def _chosen(
     optuna: Any, entry: ModelEntry, wanted: SearchEntry, finished: list[Any], numbers: range
 ) -> list[dict[str, Any]]:
-    """The trials of a round: places in lists, numbers from ranges."""
+    """The trials of a round: places in lists, or numbers in ranges."""
     study = optuna.create_study(direction="maximize")
     study.add_trials(finished)
     places = []
@@ -145,7 +145,7 @@ def _keep(optuna: Any, finished: list[Any], path: Path) -> None:
 
 
 def _job(entry: ModelEntry, wanted: SearchEntry, values: dict[str, Any], rivals: list[Curve]) -> Job:
-    """One trial; the same values are the same job, and are not tried twice."""
+    """One trial. The same values make the same job, which is not done twice."""
     settings = entry.chosen(values, wanted.measure)
     mark = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
     shown = ", ".join(f"{key}={value}" for key, value in values.items())

@@ -1,1 +1,1 @@
-"""Kernels: compiled loops over rows, logits and lists, and the threads that run them. Only here is numba imported."""
+"""Kernels: compiled loops over rows, logits and lists, and the threads that run them. No other room imports numba."""

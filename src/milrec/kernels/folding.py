@@ -1,7 +1,7 @@
-"""Compiled loops of fold-in: the slopes of a user's loss by the latent, over the whole catalogue, and Adam for a row.
+"""Compiled loops for folding in users: the slopes of a user's loss by the latent, over all items, and Adam for a row.
 
 Users take turns on each block of items while its weights are in the cache. Nothing of one user enters what is computed
-for another, and every sum has one order: a user's latent has the same bits alone as beside any others.
+for another, and every sum has one order: a user's latent has the same bits alone or together with others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from milrec.kernels.losses import block_slopes, cells_within, dot, multinomial_s
 
 LINEAR, SIGMOID, TANH, RELU = 0, 1, 2, 3  # activations of an encoder
 _BLOCK = 256  # items whose weights are used by all users before the next ones are read
-_USERS = 8  # whose logits of all items are kept at once where the loss needs them
+_USERS = 8  # users whose logits for all items are kept at once, if the loss needs them
 
 f4 = np.float32
 
@@ -52,7 +52,7 @@ def add_slopes(z, weight, slopes):
 
 @compiled
 def slopes_of_users(kind, p, latent, decoder, missing, cells, slopes):
-    """slopes[user] = the derivative of the user's loss by the latent, for all losses but the two below."""
+    """slopes[user] = the derivative of the user's loss by the latent, for all losses except the two below."""
     weight, bias = decoder
     indptr, columns, roles, weights = cells
     memory, unused = np.empty(_BLOCK, dtype=f4), np.empty(_BLOCK, dtype=f4)

@@ -15,16 +15,16 @@ _BAND = 1024  # rows and columns that are changed by one product of matrices
 
 
 def n_blocks(n_rows: int) -> int:
-    """How many blocks are swept to invert a matrix with so many rows."""
+    """How many blocks are swept to invert a matrix with this many rows."""
     return -(-n_rows // _BLOCK)
 
 
 def invert(square: Tensor, done: Callable[[int], None]) -> bool:
-    """Turn a matrix into its inverse in its own memory, on and below the diagonal; whether it is positive definite.
+    """Invert a matrix in its own memory, on and below the diagonal; False if it is not positive definite.
 
     Each block K of rows and columns is swept in turn, S being the part of the matrix in both: in the rows and columns
     outside K, A_ij - A_iK S⁻¹ A_Kj; in those of K, A_iK S⁻¹ and -S⁻¹. When all have been swept, -A⁻¹ is left. LAPACK
-    needs the same n³ operations; but scipy's ends the process at 41,000 rows, and torch's needs a second matrix.
+    needs the same n³ operations; but scipy's crashes the process at 41,000 rows, and torch's needs a second matrix.
     """
     with thread_pool() as pool:
         for number, first in enumerate(range(0, len(square), _BLOCK), start=1):
@@ -36,7 +36,7 @@ def invert(square: Tensor, done: Callable[[int], None]) -> bool:
 
 
 def _sweep(square: Tensor, own: slice, pool: Pool) -> bool:
-    """Sweep the block K = `own`; each product is a task of its own, the same for any number of threads."""
+    """Sweep the block K = `own`; each product is its own task, the same for any number of threads."""
     factor, failed = torch.linalg.cholesky_ex(square[own, own])
     if failed:
         return False
@@ -65,7 +65,7 @@ def _sweep(square: Tensor, own: slice, pool: Pool) -> bool:
 
 
 def _copy_column(square: Tensor, own: slice, band: slice, column: Tensor) -> None:
-    """Some rows of A_iK, of which the matrix holds what is below its diagonal; 0 for those of K itself."""
+    """Some rows of A_iK, read from below the diagonal; 0 for those of K itself."""
     first, last = _outside(own, band)
     column[band.start : first] = square[own, band.start : first].T
     column[first:last] = 0

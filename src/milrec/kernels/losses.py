@@ -1,6 +1,6 @@
 """Compiled loops over logits: the losses' values and slopes. A slope is the derivative of the loss by a logit.
 
-Each loss stands here a second time, as numba compiles it; the formulas are in `losses`, and tests hold them together.
+Each loss is here a second time, as numba compiles it; the formulas are in `milrec.losses`, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def sigmoid(z):
 def missing_row(kind, z, weight, p, power):
     """Overwrite a row of logits with the slopes of missing items, each with its weight; return their loss.
 
-    Short loops, one function each, and parameters in registers: so the compiler makes eight numbers at a time.
+    Loops are short, with one function each and parameters in registers: so the compiler does eight numbers at a time.
     """
     one, first, second = f4(1.0), p[0], p[1]
     total = f4(0.0)
@@ -145,7 +145,7 @@ def pair_cell(kind, adopted, other, p):
 
 @inlined
 def partner_place(key, item, n):
-    """Which of a user's n adopted items is paired with an item: a hash of both, as good as a draw."""
+    """Which of a user's n adopted items is paired with an item: a hash of both, as good as a random draw."""
     x = u4(key) ^ u4(u4(item) * u4(0x9E3779B1))
     x ^= x >> u4(16)
     x = u4(x * u4(0x85EBCA6B))
@@ -175,7 +175,7 @@ def cells_within(indptr, columns, user, start, stop):
 def block_slopes(kind, p, z, bias, start, weight, share, cells, bias_slopes):
     """Overwrite a block of logits (n_users, n_columns) with slopes, and sum them into bias_slopes; return its loss.
 
-    Missing items have the user's `weight`, but for `cells` (indptr, columns, roles, weights): by user, in ascending
+    Missing items have the user's `weight`, except in `cells` (indptr, columns, roles, weights): by user, in ascending
     columns, adopted and rejected items (with weight `share`) and missing ones with a weight of their own.
     """
     indptr, columns, roles, weights = cells
@@ -209,7 +209,7 @@ def pair_block_slopes(kind, p, z, bias, start, items, weight, share, cells, pair
     """The same for the pair-wise losses: each missing or rejected item with a partner among the adopted ones.
 
     `pairs` are (indptr, adopted logits, keys) by user; the adopted items' slopes are added to `partner_slopes`. An
-    `items` array names the columns' items; an empty one says that columns are items.
+    `items` array names the columns' items; if it is empty, columns are items.
     """
     indptr, columns, roles, weights = cells
     adopted_indptr, adopted_logits, keys = pairs

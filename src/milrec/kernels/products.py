@@ -21,7 +21,7 @@ Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
 
 
 def steady_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """left @ right, each row of which is the same wherever it stands; without a gradient."""
+    """left @ right, where each row is the same in any place; no gradient flows."""
     left, right = left.detach(), right.detach()
     if left.device.type != "cpu":
         product = left @ right
@@ -37,7 +37,7 @@ def steady_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Te
 
 @lru_cache(maxsize=4096)
 def _has_one_order(left: Layout, right: Layout, out: Layout) -> bool:
-    """Whether equal rows give equal rows in a product of matrices that lie in memory like these."""
+    """Whether equal rows give equal rows in a product of matrices with these layouts in memory."""
     rows, columns, product = (torch.empty_strided(*layout) for layout in (left, right, out))
     random = torch.Generator().manual_seed(0)
     columns.copy_(torch.randn(columns.shape, generator=random))

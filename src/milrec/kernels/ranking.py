@@ -8,7 +8,7 @@ from milrec.kernels.jit import compiled, compiled_without_nan, inlined
 from milrec.kernels.losses import dot
 
 f4, i4, i8 = np.float32, np.int32, np.int64
-_STRIDE = 32  # scores whose largest is looked at first
+_STRIDE = 32  # scores whose maximum is found first
 
 
 @compiled
@@ -61,7 +61,7 @@ def top_lists(scores, n, lists):
     """The n best items of each user, best first, equal scores in item order; -1 where no item is left.
 
     Of every `_STRIDE` scores the largest is found first. The n-th largest of these is not above the n-th best score, so
-    that few items but the listed ones have to be put in order.
+    few items besides the listed ones have to be sorted.
     """
     n_items = scores.shape[1]
     n_strides = -(-n_items // _STRIDE)

@@ -1,4 +1,4 @@
-"""Compiled loops over sparse rows: cutting, merging, turning, multiplying and drawing them, and Adam by rows."""
+"""Compiled loops over sparse rows: cutting, merging, transposing, multiplying and drawing them, and Adam by rows."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def weighted_rows(low, high, weight, indptr, rows, coefficients, out):
 def transposed(pair_users, items, coefficients, first_rows, counts):
     """Pairs by item instead of by user: (items, indptr, users, coefficients).
 
-    The items are `first_rows`, whether they occur or not, and then the others that occur, as they come. `counts` is a
-    zeroed array over all items, and is left zeroed.
+    The items are `first_rows`, whether they occur or not, and then the others that occur, in order of appearance.
+    `counts` is a zeroed array over all items, and is left zeroed.
     """
     n_first = first_rows.size
     rows = np.empty(n_first + items.size, dtype=i4)
@@ -134,7 +134,7 @@ def transposed(pair_users, items, coefficients, first_rows, counts):
 def draw_missing(random, known_indptr, known_items, n_items, n_drawn, marks):
     """For each user `n_drawn` missing items, all sets equally likely: (indptr, items, whether they are drawn).
 
-    Where more than half of the missing items are drawn, those that are not are named instead. `marks` is a zeroed
+    If more than half of the missing items are drawn, those that are not drawn are named instead. `marks` is a zeroed
     array over all items, and is left zeroed.
     """
     n_users = known_indptr.size - 1
@@ -167,7 +167,7 @@ def draw_missing(random, known_indptr, known_items, n_items, n_drawn, marks):
 
 @compiled
 def adam_rows(weight, moments, gradient, low, high, step, rate, decay, beta1, beta2, epsilon):
-    """One step of Adam on rows low … high-1 of a gradient; each row makes up for the steps since its last one.
+    """One step of Adam on rows low … high-1 of a gradient; each row catches up on the steps since its last one.
 
     `gradient` is (rows, indptr, users, coefficients, left, dense): Σ coefficient · left[user], and for the first rows
     also a dense part. `moments` is (mean, square, last step) by row.

@@ -45,7 +45,7 @@ class Rows:
 
     @classmethod
     def stacked(cls, items: Sequence[npt.NDArray[np.int32]], values: Sequence[Floats] | None = None) -> Rows:
-        """One row for each array of items; their values are 1 where none are given."""
+        """One row for each array of items; their values are 1 if none are given."""
         indptr = np.cumsum([0, *(len(row) for row in items)], dtype=np.int64)
         joined = np.concatenate([np.zeros(0, dtype=np.int32), *items]).astype(np.int32)
         ones = np.ones(len(joined), dtype=np.float32)
@@ -69,13 +69,13 @@ class Rows:
         return Transposed(*transposed(self.users, self.items, self.values, first_rows, counts))
 
     def cut(self, start: int, stop: int) -> Rows:
-        """Some of the rows, as far as there are any."""
+        """Rows start … stop-1, or as many of them as there are."""
         indptr = self.indptr[start : stop + 1]
         pairs = slice(indptr[0], indptr[-1])
         return Rows(indptr - indptr[0], self.items[pairs], self.values[pairs])
 
     def filled(self, n_rows: int) -> Rows:
-        """The same with empty rows up to a number."""
+        """The same, with empty rows added up to a number."""
         more = np.full(n_rows - self.n_rows, self.indptr[-1])
         return Rows(np.concatenate([self.indptr, more]), self.items, self.values)
 

@@ -1,7 +1,7 @@
-"""One pool of threads for all that is heavy: each worker runs whole tasks, and every task alone is single-threaded.
+"""One pool of threads for all heavy work: each worker runs whole tasks, and each task is single-threaded.
 
-torch's own threads stay out of it (two pools on the same cores wait for each other); what a task computes, and the
-order in which results are put together, never depends on how many workers there are.
+torch's own threads stay out of it (two pools on the same cores would wait for each other). What a task computes, and
+the order in which results are put together, never depends on how many workers there are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pool:
         self._pool = ThreadPoolExecutor(number - 1, "milrec", torch.set_num_threads, (1,)) if number > 1 else None
 
     def run(self, tasks: Sequence[Task]) -> None:
-        """Do all tasks; a worker, who tells the task its number, takes the next one as soon as it is free."""
+        """Run all tasks: each worker calls a task with its own number, and takes the next one as soon as it is free."""
         following = itertools.count()
 
         def work(worker: int) -> None:
@@ -51,7 +51,7 @@ class Pool:
 
 @contextmanager
 def thread_pool(number: int | None = None) -> Iterator[Pool]:
-    """Pool for a while, with torch on one thread meanwhile."""
+    """A pool inside a `with` block; torch uses one thread meanwhile."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     pool = Pool(number or available())
@@ -64,7 +64,7 @@ def thread_pool(number: int | None = None) -> Iterator[Pool]:
 
 
 def over_users(kernel: Callable[..., Any], n_users: int, *parts: Any) -> list[Task]:
-    """kernel(low, high, *parts) for all users, some of them at a time."""
+    """kernel(low, high, *parts) for all users, a few at a time."""
 
     def task(low: int) -> Task:
         return lambda worker: kernel(low, min(low + _USERS_PER_TASK, n_users), *parts)
@@ -73,9 +73,9 @@ def over_users(kernel: Callable[..., Any], n_users: int, *parts: Any) -> list[Ta
 
 
 def zeros(*shape: int, dtype: type[np.floating[Any]] = np.float32) -> Tensor:
-    """A tensor in memory that NumPy asks for: where it is large in large pages, which rows at random places need.
+    """A tensor in memory from NumPy, which uses large pages for large arrays: reading rows at random is faster there.
 
-    It begins at a multiple of 64 bytes: a matrix product may round otherwise from another beginning.
+    It starts at a multiple of 64 bytes, since the start of a matrix can change how a product is rounded.
     """
     size = math.prod(shape)
     memory = np.zeros(size + 16, dtype=dtype)
@@ -84,7 +84,7 @@ def zeros(*shape: int, dtype: type[np.floating[Any]] = np.float32) -> Tensor:
 
 
 def available() -> int:
-    """Cores that this process may use; OMP_NUM_THREADS, where set, says fewer."""
+    """Cores that this process may use; OMP_NUM_THREADS can lower the number."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return min(cores, int(asked)) if asked.isdecimal() and int(asked) > 0 else cores

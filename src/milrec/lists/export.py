@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from milrec.data.formats import LIST_ENDINGS
 from milrec.data.interactions import Interactions
 from milrec.errors import SettingsError
+from milrec.interrupts import pause_point
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue
 from milrec.storage import check_place, new_file
 
@@ -126,6 +127,7 @@ def write_batches(
                 users += len(first.column("user").unique()) if "user" in first.schema.names else 1
                 if report is not None:
                     report(users)
+                pause_point("write lists")
                 first = next(batches, None)
         finally:
             writer.close()

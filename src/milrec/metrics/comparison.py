@@ -21,7 +21,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Difference:
-    """Two models over the same users: the mean of first less second, its interval, and p."""
+    """Two models over the same users: the mean of first minus second, its interval, and p."""
 
     first: str
     second: str
@@ -33,7 +33,7 @@ class Difference:
 
 
 def compare(per_user: Mapping[str, Values]) -> list[Difference]:
-    """Every model against every other, in the order given: first less second."""
+    """Every model against every other, in the order given: first minus second."""
     pairs = list(itertools.combinations(per_user, 2))
     if not pairs:
         return []

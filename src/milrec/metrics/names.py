@@ -1,4 +1,4 @@
-"""The names of the ranking measures, and how long the lists are that they judge."""
+"""The names of the ranking measures, and the length of the lists that they judge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ LIST_LENGTH = 200  # items in the lists that are judged: the paper's top-200
 
 
 def known_measure(name: str) -> str:
-    """The name of a ranking measure, or the sentence that lists them."""
+    """The name of a ranking measure, or an error that lists them."""
     measure, _, cutoff = name.partition("@")
     if measure not in MEASURES or not cutoff.isdecimal() or not 1 <= int(cutoff) <= LIST_LENGTH:
         known = ", ".join(f"{measure}@N" for measure in MEASURES)

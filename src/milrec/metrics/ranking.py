@@ -1,7 +1,7 @@
 """Ranking measures, one value per user (NumPy only).
 
-`Hits` says where in a user's list the items to be found stand; every measure is a function of it. A user without
-targets has no value: NaN.
+`Hits` says where in a user's list the items to be found are; every measure is a function of it. A user without targets
+has no value: NaN.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-_BOOTSTRAP_CELLS = 4_000_000  # users × samples that are drawn at once
+_BOOTSTRAP_CELLS = 4_000_000  # users × samples drawn at once
 
 
 @dataclass(frozen=True)
 class Hits:
-    """Lists beside what was to be found."""
+    """Lists, and which of their items were to be found."""
 
-    top_items: npt.NDArray[np.int64]  # (n_users, n) best first, -1 where a list is shorter
+    top_items: npt.NDArray[np.int64]  # (n_users, n) best first, -1 if a list is shorter
     found: npt.NDArray[np.bool_]  # (n_users, n)
     indptr: npt.NDArray[np.int64]  # (n_users + 1,) where each user's targets are
     targets: npt.NDArray[np.int64]  # the items to be found, user by user
@@ -44,7 +44,7 @@ def find_hits(top_items: npt.ArrayLike, targets: Sequence[npt.ArrayLike]) -> Hit
 
 
 def recall(hits: Hits, cutoff: int) -> Floats:
-    """hits / min(cutoff, |targets|): the paper's divisor, after Liang et al."""
+    """hits / min(cutoff, |targets|): the paper's divisor, following Liang et al."""
     return _ratio(hits.found[:, :cutoff].sum(axis=1), np.minimum(hits.n_targets, cutoff))
 
 

@@ -1,4 +1,4 @@
-"""The popularity tail: its three intervals, and how lists and preferences spread over it (NumPy only)."""
+"""The popularity tail: its three intervals, and how lists and preferences are spread over it (NumPy only)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TailInterval(IntEnum):
 
 
 def popularity_order(popularity: Popularity) -> npt.NDArray[np.int64]:
-    """Items from the most to the least popular, equals in item order."""
+    """Items from the most to the least popular, ties in item order."""
     return np.argsort(-popularity.astype(np.int64), kind="stable").astype(np.int64)
 
 
@@ -64,7 +64,7 @@ def interval_counts(top_items: Lists, intervals: npt.NDArray[np.int8]) -> npt.ND
 
 
 def list_shares(top_items: Lists, intervals: npt.NDArray[np.int8]) -> npt.NDArray[np.float64]:
-    """Share of each user's list that falls in each interval: (n_users, 3); NaN for an empty list."""
+    """Share of each user's list that is in each interval: (n_users, 3); NaN for an empty list."""
     shown = np.where(top_items >= 0, intervals[top_items], -1)
     counts = np.stack([(shown == interval).sum(axis=1) for interval in TailInterval], axis=1)
     length = (top_items >= 0).sum(axis=1, keepdims=True)
@@ -84,7 +84,7 @@ def exposure(top_items: Lists, n_items: int) -> npt.NDArray[np.int64]:
 
 
 def gini(exposures: npt.NDArray[np.integer[Any]]) -> float:
-    """0 when every item has the same number of list places, near 1 when one item has all; NaN without any place."""
+    """0 when every item has the same number of list places, near 1 when one item has all; NaN if there are none."""
     ordered = np.sort(exposures).astype(np.float64)
     if ordered.sum() == 0:
         return float("nan")

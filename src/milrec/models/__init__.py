@@ -1,1 +1,1 @@
-"""Models: what each can do, their settings, and the one contract that all of them keep."""
+"""Models: what each can do, their settings, and the one contract that they all follow."""

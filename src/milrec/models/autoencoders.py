@@ -1,4 +1,4 @@
-"""Autoencoders: denoising, collaborative and variational. They read what users adopted: new users need no refit."""
+"""Autoencoders: denoising, collaborative and variational. They read what users adopted, so new users need no refit."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class _Autoencoder(Factors):
     """What all three share: how they explain a list."""
 
     def parts(self, user: Users, items: npt.NDArray[np.int64], encode: Encode | None = None) -> Parts:
-        """v_i·(W_i·W'_j) where the encoder is linear, and elsewhere what the logit loses without the item."""
+        """v_i·(W_i·W'_j) if the encoder is linear; otherwise what the logit loses without the item."""
         if self.settings.encoder != "linear":
             return super().parts(user, items, encode)
         parts: Parts = self._entries(user)[1] @ taken(self.decoder_weight, items).T
         return parts
 
     def latents_without_each(self, user: Users, encode: Encode) -> Latents:
-        """Latents of a user, known or new: W·v less each item's own part, divided by the length that is left."""
+        """Latents of a user, known or new: W·v minus each item's own part, divided by the remaining length."""
         values, own = self._entries(user)
         rest = np.sqrt(np.maximum(1 - values**2, np.finfo(np.float64).tiny))
         without = (own.sum(axis=0) - own) / rest if len(own) > 1 else np.zeros_like(own)
@@ -69,7 +69,7 @@ class DenoisingAutoencoder(_Autoencoder):
 class CollaborativeAutoencoder(_Autoencoder):
     """h = s(W·v + V_u + b) (Wu et al. 2016); V_u is row n_items + u of W, whose entry of v is 1 and never hidden.
 
-    A user whom the model has not met has no V_u: it is 0, the mean that the weight decay draws it to.
+    A user the model has not met has no V_u: it is 0, the mean that weight decay pulls it to.
     """
 
     settings: CollaborativeSettings
@@ -86,7 +86,7 @@ class CollaborativeAutoencoder(_Autoencoder):
 class VariationalAutoencoder(_Autoencoder):
     """Multi-VAE (Liang et al. 2018): tanh(W·v + b) → mean μ and log-variance log σ² of z → h = tanh(H·z + c).
 
-    A fit draws z = μ + ε·σ with ε from N(0, 1), and adds β·KL(N(μ, σ²) ‖ N(0, 1)) to the loss; lists take z = μ.
+    A fit draws z = μ + ε·σ with ε from N(0, 1), and adds β·KL(N(μ, σ²) ‖ N(0, 1)) to the loss; lists use z = μ.
     """
 
     settings: VariationalSettings
@@ -118,7 +118,7 @@ class VariationalAutoencoder(_Autoencoder):
         return random.standard_normal((n_users, self.settings.n_factors), dtype=np.float32)
 
     def annealing(self, iteration: int) -> float:
-        """β of a step: from 0 at the first one straight up to the cap."""
+        """β of a step: it rises linearly from 0 at the first one to the cap."""
         return self.settings.annealing_cap * min(1.0, iteration / self.settings.annealing_steps)
 
     def posterior(self, entering: Tensor, times: Product = torch.matmul) -> tuple[Tensor, Tensor]:

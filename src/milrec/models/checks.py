@@ -18,11 +18,11 @@ from milrec.settings import build
 
 
 def check_encoder(encoder: type[nn.Module], n_items: int = 50, **settings: Any) -> None:
-    """Refuse an encoder that does not keep the contract, with a sentence that says what is wrong.
+    """Refuse an encoder that breaks the contract, with a sentence that says how.
 
-    Built twice from one seed it has the same weights; it gives a row of n_factors finite numbers for each user, the
-    same in every call once it is in eval mode; gradients reach it; and where it says that its rows are independent, a
-    user's latents do not depend on who else is in the batch.
+    Built twice from one seed, it must have the same weights. It must return a row of n_factors finite numbers for each
+    user, the same in every call in eval mode. Gradients must reach it. If it says that its rows are independent, a
+    user's latents must not depend on who else is in the batch.
     """
     chosen = build(encoder_settings(encoder), settings)
     model, again = (build_model(chosen, 0, n_items, seed=1) for _ in range(2))
@@ -34,9 +34,9 @@ def check_encoder(encoder: type[nn.Module], n_items: int = 50, **settings: Any) 
     model.eval()
     latents = model.latents(users)
     if not bool(latents.isfinite().all()):
-        raise FitError(f"encoder '{name}' gives latents that are not finite")
+        raise FitError(f"encoder '{name}' returns latents that are not finite")
     if not torch.equal(latents, model.latents(users)):
-        raise FitError(f"encoder '{name}' gives other latents in a second call; in eval mode it must draw nothing")
+        raise FitError(f"encoder '{name}' returns other latents when called again; in eval mode it must draw nothing")
     if model.rows_independent:
         _independent_rows(name, model, users, latents)
 
@@ -44,14 +44,14 @@ def check_encoder(encoder: type[nn.Module], n_items: int = 50, **settings: Any) 
 def _same_weights(name: str, model: EncoderModel, again: EncoderModel) -> None:
     for key, value in model.tensors().items():
         if not torch.equal(value, again.tensors()[key]):
-            raise FitError(f"encoder '{name}' is built with other weights from the same seed ('{key}')")
+            raise FitError(f"encoder '{name}' is built with different weights from the same seed ('{key}')")
 
 
 def _gradients(name: str, model: EncoderModel, users: Users) -> None:
     model.train()
     latent, _ = model.fitting_latent(model.enter(model.reader.inputs(users)), None, 0)
     if not latent.requires_grad:
-        raise FitError(f"encoder '{name}' gives latents that no gradient flows through")
+        raise FitError(f"encoder '{name}' returns latents that no gradient flows through")
     latent.square().sum().backward()  # type: ignore[no-untyped-call]
     if all(value.grad is None for value in model.encoder.parameters()):
         raise FitError(f"no gradient reaches the weights of encoder '{name}'")

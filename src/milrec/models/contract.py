@@ -1,8 +1,8 @@
-"""The contract: what a model owes the rest of milrec. Steps, lists, reasons, folders and the server ask nothing else.
+"""The contract: what a model must do. Steps, lists, reasons, folders and the server rely on nothing else.
 
     Model             users → logits; which items are alike; what speaks for a listed item
     └── LatentModel   users → latents, and the decoder that all of these share: logits = W'·h + b'
-        └── GradientModel   latents as a fit makes them, so that the fused loss can drive the decoder
+        └── GradientModel   latents as a fit computes them, so that the fused loss can drive the decoder
 
 A model of your own is a GradientModel around your encoder: see `milrec.models.encoders` and docs/own-encoder.md.
 """
@@ -25,7 +25,7 @@ from milrec.kernels.sparse import Rows
 from milrec.models.inputs import Reader, Users
 from milrec.models.settings import GradientModelSettings, ModelSettings
 
-ROWS = 64  # users whose logits are made together; fewer are filled up, so that every product has one shape
+ROWS = 64  # users whose logits are computed together; fewer are padded, so that every product has one shape
 _COLUMNS = 1024  # items per matrix product
 
 Parts = npt.NDArray[np.float64]  # (n_adopted, n_listed) what each adopted item adds to the logit of each listed one
@@ -49,17 +49,17 @@ class Likeness:
 
 
 class Model(nn.Module):
-    """Whatever makes logits for users."""
+    """Anything that computes logits for users."""
 
     settings: ModelSettings
-    knows_users: ClassVar[bool] = False  # whether a known user is more to it than the items that the user adopted
+    knows_users: ClassVar[bool] = False  # whether it knows more about known users than the items they adopted
     folds_in: ClassVar[bool] = False  # whether latents of new users are found by minimising the fit's own loss
-    most_explained: ClassVar[int | None] = None  # adopted items of a user beyond which reasons would take minutes
+    most_explained: ClassVar[int | None] = None  # for more adopted items than this, reasons would take minutes
 
     @classmethod
     @abstractmethod
     def build(cls, settings: Any, n_users: int, n_items: int) -> Self:
-        """A model of the right shape; its weights mean nothing yet."""
+        """A model of the right shape; its weights do not mean anything yet."""
 
     @property
     @abstractmethod
@@ -67,21 +67,21 @@ class Model(nn.Module):
 
     @abstractmethod
     def write_logits(self, users: Users, out: Tensor) -> None:
-        """The logits of at most `ROWS` users into the first rows of `out`, (ROWS, n_items)."""
+        """Write the logits of at most `ROWS` users into the first rows of `out`, (ROWS, n_items)."""
 
     @abstractmethod
     def parts(self, user: Users, items: npt.NDArray[np.int64], encode: Encode | None = None) -> Parts:
         """What each adopted item of one user adds to the logit of each of these items.
 
-        `encode` takes the place of the model's own encoder, where new users are folded in.
+        `encode` replaces the model's own encoder when new users are folded in.
         """
 
     def likeness(self) -> Likeness | None:
-        """How alike its items are; None where it cannot tell."""
+        """How alike its items are; None if it cannot say."""
         return None
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that a folder must hold of it, by name: weights, and buffers where there are any."""
+        """Everything that a folder must hold, by name: weights, and buffers if there are any."""
         return {name: value.detach() for name, value in self.state_dict().items()}
 
 
@@ -101,7 +101,7 @@ class LatentModel(Model):
 
     @abstractmethod
     def latents(self, users: Users) -> Tensor:
-        """The latents of at most `ROWS` users, filled up to (ROWS, width); none depends on its neighbours."""
+        """The latents of at most `ROWS` users, padded to (ROWS, width); no row depends on its neighbours."""
 
     def parts(self, user: Users, items: npt.NDArray[np.int64], encode: Encode | None = None) -> Parts:
         """What the logit of each of these items loses without each adopted item."""
@@ -111,7 +111,7 @@ class LatentModel(Model):
         return parts
 
     def latents_without_each(self, user: Users, encode: Encode) -> Latents:
-        """Latents of one user, and then without each adopted item, of a user whom the model has not met."""
+        """Latents of one user, and then without each adopted item, as of a user the model has not met."""
         return np.concatenate([encode(users).cpu().numpy() for users in user.without_each(ROWS)])
 
     def _encode(self, users: Users) -> Tensor:
@@ -152,11 +152,11 @@ class GradientModel(LatentModel):
         """h, (n_users, width)."""
 
     def fitting_latent(self, entering: Tensor, noise: Tensor | None, iteration: int) -> tuple[Tensor, Tensor | float]:
-        """h as a step of a fit sees it, and what is added to the loss for it."""
+        """h in a step of a fit, and what it adds to the loss."""
         return self.latent(entering), 0.0
 
     def noise(self, n_users: int, random: np.random.Generator) -> npt.NDArray[np.float32] | None:
-        """What else is random about a step."""
+        """Further random numbers that a step needs."""
         return None
 
     def decode(self, latent: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Somebody else's encoder: a plain `torch.nn.Module` that gets the shared decoder, all losses, folders and the server.
+"""Your own encoder: a plain `torch.nn.Module` that gets the shared decoder, all losses, folders and the server.
 
     class Mine(nn.Module):
         def __init__(self, n_items: int, n_factors: int, n_hidden: int = 100): ...   # further arguments are settings
@@ -35,7 +35,7 @@ _INPUT_WEIGHTS = ("binary", "counts", "log")
 
 
 class EncoderSettings(GradientModelSettings):
-    """Settings of somebody else's encoder: those of every autoencoder, and the arguments of its constructor."""
+    """Settings of an encoder that is not milrec's: those of every autoencoder, and the arguments of its constructor."""
 
     model_config = ConfigDict(protected_namespaces=())
     title: ClassVar[str] = "own encoder"
@@ -52,7 +52,7 @@ class EncoderSettings(GradientModelSettings):
         return {"model_class": f"{self.encoder_class.__module__}:{self.encoder_class.__qualname__}"}
 
     def arguments(self) -> dict[str, Any]:
-        """What the encoder's constructor is called with, but for n_items."""
+        """What the encoder's constructor is called with, apart from n_items."""
         own = set(type(self).model_fields) - set(EncoderSettings.model_fields)
         return {name: getattr(self, name) for name in ("n_factors", *sorted(own))}
 
@@ -103,11 +103,11 @@ class EncoderModel(GradientModel):
             return latents
 
     def decayed(self) -> list[str]:
-        """The decoder's weights, and whatever matrices the encoder has."""
+        """The decoder's weights, and the matrices of the encoder."""
         return [name for name, value in self.named_parameters() if value.dim() > 1]
 
     def initialise(self, seed: int) -> None:
-        """The decoder as everywhere; the encoder keeps what its constructor gave it."""
+        """The decoder starts as in every model; the encoder keeps the weights from its constructor."""
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             nn.init.xavier_uniform_(self.decoder_weight, generator=generator)
@@ -115,7 +115,7 @@ class EncoderModel(GradientModel):
 
 
 def encoder_settings(encoder: type[nn.Module]) -> type[EncoderSettings]:
-    """The settings type of an encoder, read off its constructor; what is wrong with the class is said at once."""
+    """The settings type of an encoder, from its constructor; a class that cannot be used is refused at once."""
     known: Any = encoder
     return _settings_of(known)
 
@@ -178,7 +178,7 @@ def encoder_named(name: str, encoders: Sequence[type[nn.Module]]) -> type[Encode
 
 
 def import_encoder(path: str) -> type[nn.Module]:
-    """The class that `module:Class` names: the one place where code is imported because somebody named it."""
+    """The class that `module:Class` names: the only place that imports code because the caller named it."""
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise SettingsError(f"'{path}' does not name a class; write module:Class, e.g. my_encoders:Gated")

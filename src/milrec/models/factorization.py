@@ -15,7 +15,7 @@ from milrec.models.factors import Factors
 from milrec.models.inputs import Reader, Users
 from milrec.models.settings import FactorizationSettings, WmfSettings
 
-_MOST_EXPLAINED = 200  # adopted items: folding in without each of more would take minutes
+_MOST_EXPLAINED = 200  # adopted items: with more, folding in without each one would take minutes
 
 
 class MatrixFactorization(Factors):

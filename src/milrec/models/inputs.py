@@ -1,4 +1,4 @@
-"""What a model reads of users: what they adopted and rejected, and who they are, as a few sparse rows."""
+"""What a model reads about users: what they adopted and rejected, and who they are, as a few sparse rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WEIGHTS: dict[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
 
 @dataclass(frozen=True)
 class Users:
-    """Some users, cut out of an audience or of the training part."""
+    """Some users, taken from an audience or from the training part."""
 
     adopted: Rows
     rejected: Rows
@@ -40,7 +40,7 @@ class Users:
         return self.adopted.n_rows
 
     def without_each(self, most: int) -> Iterator[Users]:
-        """One user as a new one, and then the same without each adopted item, at most so many at a time."""
+        """One user as a new one, then the same user without each adopted item; at most this many at a time."""
         n = len(self.adopted.items)
         for start in range(-1, n, most):  # -1: nothing is left out
             kept = [np.arange(n) != left_out for left_out in range(start, min(start + most, n))]
@@ -51,7 +51,7 @@ class Users:
 
 @dataclass(frozen=True)
 class Reader:
-    """Which inputs an encoder reads: a column for each item, for each user, or for both, the users' last."""
+    """Which inputs an encoder reads: a column for each item, for each user, or for both, with the users' last."""
 
     n_items: int = 0  # 0: it does not read what users adopted
     n_users: int = 0  # 0: it does not know users
@@ -68,7 +68,7 @@ class Reader:
         return self._with_users(self._items(users), users)
 
     def corrupted_inputs(self, users: Users, random: np.random.Generator) -> Rows:
-        """The same in a step of a fit: each adopted item hidden with a probability, the user never."""
+        """The same in a step of a fit: each adopted item is hidden with a probability, the user's own column never."""
         return self._with_users(corrupted(self._items(users), self.corruption, random), users)
 
     def _items(self, users: Users) -> Rows:
@@ -100,7 +100,7 @@ def with_entry(inputs: Rows, columns: Numbers) -> Rows:
 
 
 def corrupted(inputs: Rows, corruption: float, random: np.random.Generator) -> Rows:
-    """Inputs with each entry hidden with the given probability, the others scaled up so that the mean stays."""
+    """Inputs with each entry hidden with the given probability, the others scaled up to keep the mean."""
     if corruption == 0:
         return inputs
     seen = random.random(len(inputs.items), dtype=np.float32) >= corruption

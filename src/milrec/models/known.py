@@ -18,7 +18,7 @@ GROUP = "milrec.models"  # entry points of this group are encoders of other pack
 
 
 def settings_type(name: str, encoders: Sequence[type[nn.Module]] = ()) -> type[ModelSettings] | None:
-    """The settings of a model by its name; None where nobody knows it. Only other people's models load torch."""
+    """The settings of a model by its name; None if there is none. Only models that are not milrec's load torch."""
     if name in MODELS:
         return MODELS[name]
     if not encoders and not entry_points(group=GROUP, name=name):

@@ -15,7 +15,7 @@ from milrec.models.settings import PopularitySettings
 
 
 class Popularity(Model):
-    """The same list for everybody, less what they have: the logits are the items' adopters."""
+    """The same list for everybody, minus what they have: the logits are the items' adopters."""
 
     settings: PopularitySettings
 
@@ -36,4 +36,4 @@ class Popularity(Model):
         out[:] = self.decoder_bias.detach()
 
     def parts(self, user: Users, items: npt.NDArray[np.int64], encode: Encode | None = None) -> Parts:
-        return np.zeros((len(user.adopted.items), len(items)))  # nothing that a user adopted speaks for anything
+        return np.zeros((len(user.adopted.items), len(items)))  # no adopted item is a reason for another

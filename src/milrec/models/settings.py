@@ -1,4 +1,4 @@
-"""The settings of every model, and what they say of it. No torch here: `--help` and mistakes are answered at once."""
+"""The settings of every model, and what they say about it. No torch here, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _PLAIN_DECAY = {"mil": 5e-6, "multinomial": 2e-5, "pointwise": 2e-5, "pairwise":
 
 
 class ModelSettings(Settings):
-    """What is asked of the settings of any model."""
+    """What the settings of every model have."""
 
     model: str
     title: ClassVar[str]  # what kind of model it is, in a few words
     how: ClassVar[str]  # how long it is fitted, in a few words
     needs_loss: ClassVar[bool]  # whether it is fitted by gradient descent, under a loss
-    seeded: ClassVar[bool] = True  # whether another seed gives another model
+    seeded: ClassVar[bool] = True  # whether a different seed gives a different model
     class_path: ClassVar[str]  # the class that is built from these settings, as module:Class
 
     def provenance(self) -> dict[str, str]:
-        """What a model folder says of where the model's class comes from; nothing for milrec's own."""
+        """What a model folder records about where the model's class comes from; nothing for milrec's own."""
         return {}
 
 
@@ -46,13 +46,13 @@ class GradientModelSettings(ModelSettings):
     decay_form: ClassVar[str] = "plain"
     default_decay: ClassVar[Mapping[str, float]] = _PLAIN_DECAY  # by loss
 
-    if TYPE_CHECKING:  # fields of each model, in an order of its own
+    if TYPE_CHECKING:  # fields that each model has, in its own order
         n_factors: int
         decoder: Any  # activation of the output
 
     @classmethod
     def defaults(cls, loss: str) -> dict[str, Any]:
-        """Settings that depend on the loss where nobody has chosen them."""
+        """Settings that depend on the loss unless they are chosen."""
         return {"decoder": "linear" if loss == "multinomial" else "sigmoid"}
 
 
@@ -60,7 +60,7 @@ class ClosedFormSettings(ModelSettings):
     """Settings of a model that is fitted without a loss, and without gradient descent."""
 
     needs_loss: ClassVar[bool] = False
-    preference: ClassVar[str | None] = None  # what makes its logits preferences; None: nothing does
+    preference: ClassVar[str | None] = None  # what turns its logits into preferences; None: it predicts none
 
 
 class AutoencoderSettings(GradientModelSettings):
@@ -174,7 +174,7 @@ class WmfSettings(ClosedFormSettings):
     class_path: ClassVar[str] = "milrec.models.factorization:WeightedFactorization"
     model: Literal["wmf"] = "wmf"
     n_factors: int = Field(200, ge=1, description="the number of factors")
-    iterations: int = Field(15, ge=1, description="times that users and then items are solved")
+    iterations: int = Field(15, ge=1, description="how many times users and then items are solved")
     regularization: float = Field(30.0, gt=0, description="λ of both factors")
     confidence: float = Field(4.0, gt=0, description="weight of an adopted pair; a missing one weighs 1")
 

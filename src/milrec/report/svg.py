@@ -1,7 +1,7 @@
 """Figures as SVG text: lines, stacked bars, grouped bars and labelled points. Pure functions, no dependency.
 
-Colours are CSS variables of the page (`--series-0` …, `--short`, `--medium`, `--long`), so that one figure serves a
-light and a dark page.
+Colours are CSS variables of the page (`--series-0` …, `--short`, `--medium`, `--long`), so that a figure works on a
+light and on a dark page.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Series:
     xs: Sequence[float]
     ys: Sequence[float]
     dash: str = ""
-    tips: Sequence[str] = ()  # what the marks say; by default their values
+    tips: Sequence[str] = ()  # tool tips of the marks; by default their values
     hollow: Sequence[bool] = ()  # marks that are drawn as rings
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What a direction shows: its label, its range and whether it is logarithmic."""
+    """An axis: its label, its range, and whether it is logarithmic."""
 
     label: str
     low: float
@@ -77,7 +77,7 @@ class Frame:
 
 
 def axis(label: str, values: Sequence[float], log: bool = False, zero: bool = False, percent: bool = False) -> Axis:
-    """An axis that holds the values with a little room, from 0 where asked."""
+    """An axis that holds the values with a little room; it starts at 0 if `zero`."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if log:
         return Axis(label, max(low, 1e-9), max(high, low * 1.01, 1e-8), log=True)
@@ -140,7 +140,7 @@ def scatter(series: Sequence[Series], frame: Frame, title: str, ring: tuple[floa
 
 
 def points(labelled: Sequence[tuple[str, str, float, float]], frame: Frame, title: str) -> str:
-    """Points (name, colour, x, y), each with its name beside it, kept clear of the other names and points."""
+    """Points (name, colour, x, y), each with its name beside it, clear of the other names and points."""
     places = [(frame.left(a), frame.top(b)) for _, _, a, b in labelled]
     taken = [(left - 7, top - 7, left + 7, top + 7) for left, top in places]
     parts: list[str] = []
@@ -165,7 +165,7 @@ def points(labelled: Sequence[tuple[str, str, float, float]], frame: Frame, titl
 def points_and_lines(
     unlabelled: Sequence[tuple[str, str, float, float]], curves: Sequence[Series], frame: Frame, title: str
 ) -> str:
-    """Points (name, colour, x, y) over marked lines; a legend says whose they are."""
+    """Points (name, colour, x, y) over marked lines; the page has the legend."""
     parts = [line(curve, frame) + dots(curve, frame) for curve in curves]
     return _framed([*parts, *(_point(*one, frame) for one in unlabelled)], frame, title)
 
@@ -181,7 +181,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def _free_box(left: float, top: float, width: float, taken: Sequence[Box], frame: Frame) -> Box:
-    """Where a name of this width may stand near a point: the first place, from near to far, that is free."""
+    """Where a name of this width fits near a point: the first free place, from near to far."""
     for distance in range(0, 90, 6):
         for sideways, down in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, 1), (-1, 1), (1, -1), (-1, -1)):
             middle = left + sideways * (width / 2 + 10 + (distance if not down else 0))
@@ -226,7 +226,7 @@ def stacked_bars(rows: Sequence[tuple[str, Sequence[float]]], segments: Sequence
 def grouped_bars(
     groups: Sequence[str], series: Sequence[tuple[str, str, Sequence[float]]], y: Axis, title: str, x_label: str
 ) -> str:
-    """For every group one bar per series (name, colour, values)."""
+    """For every group, one bar per series (name, colour, values)."""
     frame = Frame(Axis(x_label, 0, len(groups)), y)
     slot = (WIDTH - _LEFT - _RIGHT) / max(len(groups), 1)
     bar = slot * 0.8 / max(len(series), 1)

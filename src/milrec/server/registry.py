@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from milrec.errors import FolderError, MilrecError, SettingsError, UnknownIdError, unknown
+from milrec.interrupts import pause_point
 from milrec.lists.query import Query
 from milrec.server.batcher import Batcher
 from milrec.server.model import Served, load_served
@@ -61,6 +62,7 @@ class Registry:
         try:
             self.batcher.check()
             new = load_served(name, old.path, self._known)
+            pause_point("reload")
             self._try_out(new)
             self._models[name] = new
             return new

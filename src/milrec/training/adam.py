@@ -1,8 +1,8 @@
 """Adam, for all rows of a weight or only for those that a step touches.
 
 Where the loss is sampled (`target_set=shared`), a step has a gradient for a few thousand rows, whatever the size of
-the catalogue; only these are updated. A row that was not touched for k - 1 steps makes up for them when it is touched
-again: its moments fade by β^k, its weights drift on as the fading mean would have moved them (a geometric series), and
+the catalogue; only these are updated. A row that was not touched for k - 1 steps catches up when it is touched again:
+its moments fade by β^k, its weights drift on as the fading mean would have moved them (a geometric series), and
 its weight decay is k times that of one step: over the fit each row decays as much as if it were updated every step.
 """
 
@@ -63,7 +63,7 @@ class Adam:
         self.last[name].fill_(self.step)
 
     def update_touched(self, name: str, gradient: Tensor, rows: Tensor, rate: float, decay: float) -> None:
-        """The same on some rows, which make up for the steps since they were last touched."""
+        """The same on some rows, which catch up on the steps since they were last touched."""
         weights, means, squares = (matrix(part[name].detach()) for part in (self.parameters, self.mean, self.square))
         weight, mean, square = weights[rows], means[rows], squares[rows]
         idle = (self.step - self.last[name][rows])[:, None]  # (n_rows, 1) 1 where the row was touched a step ago
@@ -79,7 +79,7 @@ class Adam:
         self.last[name][rows] = self.step
 
     def row_tasks(self, name: str, gradient: RowGradient, rate: float, decay: float) -> list[Task]:
-        """Either of the two, compiled, as tasks for workers."""
+        """Either of the two, compiled, as tasks for a pool."""
         weight = matrix(self.parameters[name]).detach().numpy()
         moments = (matrix(self.mean[name]).numpy(), matrix(self.square[name]).numpy(), self.last[name].numpy())
         parts = (*vars(gradient.sparse).values(), gradient.left, gradient.dense)

@@ -1,7 +1,7 @@
-"""A fitted model as a folder: safetensors weights, JSON settings, ids and pairs in Arrow; saved whole, loaded checked.
+"""A fitted model as a folder: safetensors weights, JSON settings, ids and pairs in Arrow; checked when it is loaded.
 
-The folder holds all that lists need: the users' training items (what the encoder sees) and what must not be listed
-again. Nothing is unpickled; a folder with a changed, missing or foreign file is refused.
+The folder holds everything that lists need: the users' training items (what the encoder sees), and what must not be
+listed again. Nothing is unpickled; a folder with a changed, missing or foreign file is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REMOVED = "removed.arrow"
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model with all it was fitted from and with."""
+    """A model, with the data and the settings it was fitted with."""
 
     model: Model
     settings: FitSettings
@@ -62,7 +62,7 @@ class Fitted:
 
     @classmethod
     def load(cls, path: str | Path, encoders: Sequence[type[nn.Module]] = ()) -> Fitted:
-        """Read a model folder, checked; of other people's encoders only those named here, or installed, are used."""
+        """Read a model folder, checked; an encoder that is not milrec's must be named here, or installed."""
         manifest = open_folder(Path(path), "model")
         require_files(manifest, [_WEIGHTS, _REMOVED])
         facts = manifest.facts
@@ -82,7 +82,7 @@ class Fitted:
 
 
 class _UnknownModel(Exception):
-    """The folder holds a model that is not milrec's, and that nobody has named."""
+    """The folder holds a model that is not milrec's, and that the caller did not name."""
 
 
 def _settings(facts: dict[str, Any], encoders: Sequence[type[nn.Module]]) -> FitSettings:

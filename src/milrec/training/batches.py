@@ -1,7 +1,7 @@
 """Batches of users, prepared ahead of the step that takes them (the paper feeds them by queues).
 
-The order of epoch e and the draws of step t come from generators seeded with (seed, e) and (seed, t): a fit that goes
-on from a checkpoint makes the very same batches as one that was never broken off.
+The order of epoch e and the draws of step t come from generators seeded with (seed, e) and (seed, t): a fit that is
+resumed from a checkpoint gets exactly the same batches as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Batch:
     inputs: Rows  # what the encoder reads: adopted items, the user's own number, or both
     transposed: Transposed  # the same by column
     targets: TargetSet
-    noise: npt.NDArray[np.float32] | None = None  # what else a model draws: (n_batch, n_factors) ε of a variational one
+    noise: npt.NDArray[np.float32] | None = None  # what else a model draws: ε (n_batch, n_factors) of a variational one
 
 
 def batches(
@@ -81,7 +81,7 @@ def _put(ready: queue.Queue[Any], item: Any, ended: threading.Event) -> None:
 
 
 class _BatchMaker:
-    """Cuts users out of the training part and draws what is random about them."""
+    """Takes users from the training part and draws what is random about a batch."""
 
     def __init__(self, train: Interactions, model: GradientModel, settings: GradientFit) -> None:
         self.train, self.model, self.target_set = train, model, settings.target_set

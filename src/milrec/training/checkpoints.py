@@ -1,6 +1,6 @@
-"""The state of a fit: all that changes while it goes on, in one safetensors file that is written whole or not at all.
+"""The state of a fit: everything that changes while it runs, in one safetensors file, written whole or not at all.
 
-Nothing random is part of it: the draws of step t come from a generator seeded with (seed, t).
+It holds no state of a random generator: the draws of step t come from a generator seeded with (seed, t).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class FitState:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """The model with the mean of its weights, for a while."""
+        """The model with the mean of its weights, inside a `with` block."""
         self._swap()
         try:
             yield
@@ -117,7 +117,7 @@ class FitState:
                 saved = tensors.get(name)
                 if saved is None or saved.shape != value.shape or saved.dtype != value.dtype:
                     raise FitError(
-                        f"checkpoint '{path}' does not fit the model: '{name}' is missing or of another shape"
+                        f"checkpoint '{path}' does not match the model: '{name}' is missing or has another shape"
                     )
                 value.copy_(saved)
         for name, value in self.model.tensors().items():
@@ -127,7 +127,7 @@ class FitState:
 
 
 def fingerprint(train: Interactions, settings: GradientFit, seed: int) -> str:
-    """What two fits must share to be the same fit: data, settings (but for how often to write) and seed."""
+    """What two fits must share to be the same fit: data, settings (except how often to write) and seed."""
     plain = settings.model_dump()
     plain["training"].pop("checkpoint_seconds")
     return json.dumps([plain, seed, train.fingerprint()], sort_keys=True)

@@ -98,7 +98,7 @@ def _ridge_inverse(
     done: Callable[[int], None],
     memory: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
-    """(X'X + λI)⁻¹ below its diagonal; a large one in single precision, in the zeroed memory where some is given."""
+    """(X'X + λI)⁻¹ below its diagonal; a large one in single precision, in the zeroed memory, if any is given."""
     done(0)
     n = adopted.shape[1]
     double = n <= _DOUBLE_PRECISION
@@ -145,7 +145,7 @@ def _fit_wmf(model: WeightedFactorization, train: Interactions, seed: int, done:
     settings, adopted = model.settings, train.adopted
     parts = (np.ones(adopted.nnz, dtype=np.float32), adopted.indices, adopted.indptr)
     done(0, settings.iterations)
-    with threadpool_limits(1, "blas"):  # as implicit asks for: its own threads then have the cores
+    with threadpool_limits(1, "blas"):  # as implicit asks for: its own threads need the cores
         squares = AlternatingLeastSquares(
             factors=settings.n_factors,
             regularization=settings.regularization,
@@ -175,12 +175,12 @@ def _fill_gram(gram: npt.NDArray[Any], adopted: csr_array, pool: Pool) -> None:
 
 
 def _by_users(n_users: int, n_items: int) -> bool:
-    """Whether EASE inverts a matrix over users: then an eighth of the work or less, for at most half more memory."""
+    """Whether EASE inverts a matrix over users: an eighth of the work or less, with at most half more memory."""
     return 2 * n_users <= n_items
 
 
 def _bytes_needed(settings: ModelSettings, n_users: int, n_items: int) -> int:
-    """For the matrices that a fit holds at once: the weights, and a Gram matrix or an inverse beside them."""
+    """For the matrices that a fit holds at once: the weights, and a Gram matrix or an inverse."""
     cells = n_items**2
     if settings.model == "slim":
         return (4 + 4) * cells
@@ -192,7 +192,7 @@ def _bytes_needed(settings: ModelSettings, n_users: int, n_items: int) -> int:
 
 
 def _available_memory() -> int | None:
-    """Bytes that this machine can still give, where it says so."""
+    """Bytes of memory that are available, if this machine says so."""
     try:
         lines = _MEMORY_FACTS.read_text(encoding="utf-8").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))

@@ -1,8 +1,8 @@
 """Decoder × loss × gradient in one pass over blocks of items: never users × items, and no gradient by autograd.
 
-A block's logits are made, overwritten with slopes, and multiplied twice more while they are in the cache. To autograd
-all of it is one function of the latents, so that an encoder may be anything; the decoder's gradient is left behind for
-the optimiser. `losses` has the same as formulas, and tests hold the two together.
+A block's logits are computed, overwritten with slopes, and multiplied twice more while they are in the cache. To
+autograd all of it is one function of the latents, so any encoder will do; the decoder's gradient is left for the
+optimiser. `losses` has the same as formulas, and tests compare the two.
 
 Two ways: over the whole catalogue, or over the items drawn for a batch (`target_set=shared`), where adopted and
 rejected pairs are dot products and nothing grows with the catalogue.
@@ -36,7 +36,7 @@ from milrec.models.contract import GradientModel
 from milrec.training.adam import RowGradient
 from milrec.training.targets import TargetSet
 
-_BLOCK_CELLS = 262_144  # logits of a block: 1 MiB, what a core's cache holds beside the weights
+_BLOCK_CELLS = 262_144  # logits of a block: 1 MiB, what a core's cache holds in addition to the weights
 _LANES = 8  # sums over blocks that are kept apart: the result is the same for any number of workers
 
 Floats = npt.NDArray[np.float32]
@@ -46,7 +46,7 @@ Pairs = tuple[Any, Any, Any]  # indptr, adopted logits, keys
 
 @dataclass(frozen=True)
 class _Columns:
-    """The items whose logits are made by matrix products, and what is known of them."""
+    """The items whose logits are computed by matrix products, and what is known about them."""
 
     weight: Tensor  # (n_columns, n_factors); where items are named, memory for theirs
     bias: Floats  # (n_columns,)
@@ -56,7 +56,7 @@ class _Columns:
     pairs: Pairs | None  # for the pair-wise losses
 
     def blocks(self, n_users: int) -> list[slice]:
-        """Columns that are done at a time: few enough for the cache, and enough blocks for the workers."""
+        """Columns that are processed together: few enough for the cache, in enough blocks for the workers."""
         n_columns = len(self.bias)
         width = min(max(_BLOCK_CELLS // n_users, 64), max(-(-n_columns // _LANES), 64))
         return [slice(start, min(start + width, n_columns)) for start in range(0, n_columns, width)]
@@ -76,7 +76,7 @@ class _Sums:
 
 
 class _Memory:
-    """Memory that is taken once and used again; its content is whatever was there."""
+    """Memory that is allocated once and reused; its content is whatever was there."""
 
     def __init__(self) -> None:
         self._taken: dict[Any, Tensor] = {}
@@ -107,7 +107,7 @@ class FusedLoss:
     def value_and_slopes(self, latent: Tensor, targets: TargetSet) -> tuple[float, Tensor]:
         """The mean loss, and its gradient by the latents."""
         value, slopes = (self._whole if targets.items is None else self._sampled)(latent, targets)
-        return value + 0.0 * float(slopes.sum() + latent.sum()), slopes  # what is not a number must show
+        return value + 0.0 * float(slopes.sum() + latent.sum()), slopes  # so that NaN shows
 
     def _whole(self, latent: Tensor, targets: TargetSet) -> tuple[float, Tensor]:
         """Over all items of the catalogue."""
@@ -205,7 +205,7 @@ class FusedLoss:
 
         self.pool.run([forward(number) for number in range(len(blocks))])
         top = largest.max(axis=0)
-        with np.errstate(invalid="ignore"):  # a fit that has diverged is told of elsewhere
+        with np.errstate(invalid="ignore"):  # a fit that has diverged is reported elsewhere
             normaliser = top + np.log((exponentials * np.exp(largest - top)).sum(axis=0))  # (n_users,)
 
         def backward(lane: int) -> Task:

@@ -25,7 +25,7 @@ from milrec.models.factors import Factors
 from milrec.models.inputs import unit_rows
 from milrec.training.settings import GradientFit
 
-_USERS = 20_000  # whose pairs are enough to find the directions
+_USERS = 20_000  # are enough to find the directions
 _MORE_DIRECTIONS = 10
 _ROUNDS = 4
 
@@ -62,7 +62,7 @@ def _start_from_directions(model: Factors, train: Interactions, logit: float, se
         pool.run(over_users(weighted_rows, train.n_users, *parts))
         encoder = latent
     with torch.no_grad():
-        model.encoder_weight[len(encoder) :] = 0  # users' rows beside those of items
+        model.encoder_weight[len(encoder) :] = 0  # rows of users, after those of items
         _put(model.encoder_weight[: len(encoder)], encoder * np.float32(scale * balance))
         _put(model.decoder_weight, decoder * np.float32(scale / balance))
 
@@ -73,8 +73,8 @@ def directions(
     """The first right singular vectors (n_items, n) and values (n,) of inputs / root, by subspace iteration."""
     n_items = len(root)
     values = inputs.values / root[inputs.items]
-    turned = csr_array((values, inputs.items, inputs.indptr), shape=(inputs.n_rows, n_items)).T.tocsr()
-    turned_indptr, turned_items = turned.indptr.astype(np.int64), turned.indices.astype(np.int32)
+    by_item = csr_array((values, inputs.items, inputs.indptr), shape=(inputs.n_rows, n_items)).T.tocsr()
+    item_indptr, item_users = by_item.indptr.astype(np.int64), by_item.indices.astype(np.int32)
     width = min(n_directions + _MORE_DIRECTIONS, n_items)
     basis = _orthonormal(torch.from_numpy(random.standard_normal((n_items, width), dtype=np.float32)))
     seen, image = zeros(inputs.n_rows, width), zeros(n_items, width)
@@ -82,7 +82,7 @@ def directions(
         seen.zero_(), image.zero_()
         parts = (inputs.indptr, inputs.items, values, seen.numpy())
         pool.run(over_users(weighted_rows, inputs.n_rows, basis.numpy(), *parts))
-        parts = (turned_indptr, turned_items, turned.data, image.numpy())
+        parts = (item_indptr, item_users, by_item.data, image.numpy())
         pool.run(over_users(weighted_rows, n_items, seen.numpy(), *parts))
         last, basis = basis, _orthonormal(image)
     squares, rotation = torch.linalg.eigh((last.T @ image).double())  # S'S within the last basis
@@ -99,5 +99,5 @@ def _orthonormal(matrix: Tensor) -> Tensor:
 
 
 def _put(weight: Tensor, values: Floats) -> None:
-    """The first factors; where data has fewer directions than the model, the others stay as they are."""
+    """Set the first factors; if the data has fewer directions than the model, the others stay as they are."""
     weight[:, : values.shape[1]] = torch.from_numpy(values)

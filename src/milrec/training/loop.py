@@ -12,6 +12,7 @@ import torch
 
 from milrec.data.interactions import Interactions
 from milrec.errors import FitError, SettingsError
+from milrec.interrupts import pause_point
 from milrec.kernels.threads import thread_pool
 from milrec.models.contract import GradientModel
 from milrec.training.adam import Adam
@@ -22,17 +23,17 @@ from milrec.training.progress import History, Progress, Validate, Watch
 from milrec.training.settings import GradientFit, TrainingSettings
 from milrec.training.steps import Step, fast_step, readable_step
 
-_SHORTEST_RUN = 5_000  # steps that a fit without a set length may take at most on small data
-_LARGEST_RATE = 1e37  # Adam's first step is ten times as much
-_AVERAGE_EVERY = 5  # steps between two weights that enter their running mean
-_LONGEST_RUN = 200  # epochs that a fit without a set length may take at most
+_SHORTEST_RUN = 5_000  # steps, at most, of a fit without a set length on small data
+_LARGEST_RATE = 1e37  # Adam's first step is ten times as large
+_AVERAGE_EVERY = 5  # steps between two updates of the running mean of the weights
+_LONGEST_RUN = 200  # epochs, at most, of a fit without a set length
 
 
 def fit(model: GradientModel, train: Interactions, settings: GradientFit, seed: int, watch: Watch) -> History:
-    """Fit a model to the training part; it ends with the weights that were best on validation, or within its slack.
+    """Fit a model to the training part; it ends with the weights that were best on validation, or within the slack.
 
-    Where nobody validates, the last weights stay. With a checkpoint path the fit writes its state there every so often
-    and, where the file exists already, resumes from it.
+    Without validation, the last weights stay. With a checkpoint path, the fit writes its state there every so often,
+    and resumes from the file if it exists.
     """
     settings = settings.for_data(train.n_users, train.n_items)
     training = settings.training
@@ -87,11 +88,12 @@ def _run(state: FitState, train: Interactions, settings: GradientFit, seed: int,
         if watch.checkpoint is not None and time.monotonic() - written >= training.checkpoint_seconds:
             state.write(watch.checkpoint)
             written = time.monotonic()
+        pause_point("fit step", state.iteration)
 
 
 @contextmanager
 def _fitting(model: GradientModel, seed: int, iteration: int) -> Iterator[None]:
-    """The model as a step wants it; what it draws by itself (dropout) comes from the seed and the step alone."""
+    """The model in training mode; what it draws itself (dropout) depends only on the seed and the step."""
     model.train()
     if not model.draws:
         yield
@@ -103,7 +105,7 @@ def _fitting(model: GradientModel, seed: int, iteration: int) -> Iterator[None]:
 
 @contextmanager
 def _stepping(state: FitState, settings: GradientFit, device: torch.device) -> Iterator[Step]:
-    """The step of the chosen engine, with as many CPU threads as asked for, and afterwards as many as before."""
+    """The step of the chosen engine, with as many CPU threads as asked for; afterwards there are as many as before."""
     training = settings.training
     engine = training.engine or ("fast" if device.type == "cpu" else "readable")
     if engine == "fast":

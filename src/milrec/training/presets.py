@@ -35,7 +35,7 @@ def settings_for(
 ) -> FitSettings:
     """Settings by name: a row of the paper, or a model with a loss, or one without; then single values replaced.
 
-    Instead of a name, somebody else's encoder; those in `encoders` may be named too.
+    Instead of a name you can give your own encoder's class; classes in `encoders` can be given by name too.
     """
     if loss is not None and loss not in LOSSES:
         raise SettingsError(f"unknown loss '{loss}'; known losses: {', '.join(sorted(LOSSES))}")

@@ -1,4 +1,4 @@
-"""What is known of a fit while it runs, and afterwards: its history, its progress, and who looks on."""
+"""What is known about a fit while it runs and afterwards: its history, its progress, and what watches it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Watch:
-    """Who looks on during a fit: the validation measure, the checkpoint file and the progress bar, as far as wanted."""
+    """What watches a fit: the validation measure, the checkpoint file and the progress bar, each if wanted."""
 
     validate: Validate | None = None
     checkpoint: Path | None = None

@@ -1,7 +1,7 @@
-"""All that a fit is told: the model, and where it is fitted by gradient descent the loss, target set and training too.
+"""The settings of a fit: the model and, if it is fitted by gradient descent, the loss, the target set and the training.
 
 Field names of all sections are different, so that `missing_weight=5e5` or `epochs=30` need no section. In a file, a
-section that a model has no use for is null.
+section that a model does not use is null.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from milrec.models.contract import Model
     from milrec.training.progress import History, Watch
 
-_STEPS_PER_EPOCH = 60  # that a batch size aims at where none is set
-_WHOLE_CATALOGUE = 50_000  # items that every step can take into its loss
+_STEPS_PER_EPOCH = 60  # that the batch size aims for if it is not set
+_WHOLE_CATALOGUE = 50_000  # up to this many items, every step can use them all
 
 SECTIONS = ("model", "loss", "target_set", "training")
 
@@ -36,12 +36,12 @@ class TargetSettings(Settings):
 
     target_set: Literal["per_user", "shared", "expectation", "all", "auto"] = Field(
         "per_user",
-        description="missing items drawn for each user, drawn once per batch, weighted by their chance to be drawn, "
+        description="missing items drawn for each user, drawn once per batch, weighted by their chance of being drawn, "
         "or all with weight 1; auto: expectation up to 50,000 items, shared beyond",
     )
     target_factor: float = Field(50, gt=0, description="missing items drawn per user = factor × median adopted")
     rejected_as: Literal["rejected", "missing"] = Field(
-        "rejected", description="what the loss takes rejected entries for: what they are, or missing like any other"
+        "rejected", description="how the loss treats rejected entries: as rejected, or as missing like any other"
     )
 
 
@@ -54,17 +54,17 @@ class TrainingSettings(Settings):
     epochs: int | None = Field(None, ge=1, description="passes over the users; unset: until validation stops improving")
     iterations: int | None = Field(None, ge=1, description="steps, instead of epochs")
     until: int | None = Field(
-        None, ge=1, description="the step to end with, where a schedule is laid out for more; set by a refit"
+        None, ge=1, description="the step to stop at, without changing the schedule; set by a refit"
     )
     start: Literal["glorot", "svd"] = Field(
         "glorot", description="first weights: random, or the main directions of the data scaled down"
     )
     start_logit: float = Field(0.05, gt=0, description="mean logit of adopted items under the first weights of svd")
-    learning_rate: float = Field(1e-3, gt=0, description="of Adam; the peak where a schedule varies it")
+    learning_rate: float = Field(1e-3, gt=0, description="of Adam; the peak if a schedule varies it")
     schedule: Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt"] = Field(
         "constant", description="learning rate over the run; inverse_sqrt needs no set length"
     )
-    warmup: int = Field(200, ge=1, description="steps in which inverse_sqrt reaches the peak, from where it falls")
+    warmup: int = Field(200, ge=1, description="steps until inverse_sqrt reaches its peak; it falls from there")
     averaging: float = Field(
         0, ge=0, lt=1, description="judge and keep the mean of the weights over about this share of the steps so far"
     )
@@ -74,20 +74,20 @@ class TrainingSettings(Settings):
     )
     measure: str = Field("ndcg@100", description="validation measure that chooses the weights to keep")
     validation_users: int = Field(
-        10_000, ge=1, description="where validation has more users than this, a sample of so many is judged"
+        10_000, ge=1, description="if validation has more users than this, a sample of this size is judged"
     )
     validate_every: int | None = Field(None, ge=1, description="steps; unset: an epoch, but at least 50 steps")
     slack: float = Field(
         0,
         ge=0,
-        description="keep the latest weights within so much of the best measure: later ones list more of the tail",
+        description="keep the latest weights within this much of the best measure: later ones list more of the tail",
     )
     patience: int = Field(8, ge=0, description="validations without improvement before stopping; 0: never stop early")
     checkpoint_seconds: float = Field(30, ge=0, description="at most this much work is lost when a fit is killed")
     engine: Literal["fast", "readable"] | None = Field(
         None, description="compiled kernels, or dense rows and autograd; unset: fast on the CPU, readable on a GPU"
     )
-    device: str = Field("cpu", description="cpu, cuda, or auto for a GPU where there is one")
+    device: str = Field("cpu", description="cpu, cuda, or auto for a GPU if there is one")
     threads: int | None = Field(None, ge=1, description="CPU threads; unset: as many as the machine has")
 
     @field_validator("measure")
@@ -98,7 +98,7 @@ class TrainingSettings(Settings):
     @model_validator(mode="after")
     def _one_length(self) -> TrainingSettings:
         if self.epochs is not None and self.iterations is not None:
-            raise ValueError("epochs and iterations are two ways to say how long: set one of them")
+            raise ValueError("epochs and iterations both say how long to fit: set only one of them")
         return self
 
 
@@ -109,7 +109,7 @@ class _Sections(Settings):
 
     @property
     def seeded(self) -> bool:
-        """Whether another seed gives another model."""
+        """Whether a different seed gives a different model."""
         return self.model.seeded
 
     def known_keys(self) -> dict[str, str]:
@@ -144,7 +144,7 @@ class GradientFit(_Sections):
 
     model: SerializeAsAny[GradientModelSettings]
     loss: Loss
-    target_set: TargetSettings | None = None  # None: the loss takes all items (multinomial)
+    target_set: TargetSettings | None = None  # None: the loss uses all items (multinomial)
     training: TrainingSettings
 
     @model_validator(mode="after")
@@ -152,7 +152,7 @@ class GradientFit(_Sections):
         name, loss = self.model.model, self.loss.loss
         if self.model.losses is not None and loss not in self.model.losses:
             only = " or ".join(self.model.losses)
-            raise ValueError(f"model '{name}' is fitted with the {only} loss alone, not with '{loss}'")
+            raise ValueError(f"model '{name}' can only be fitted with the {only} loss, not with '{loss}'")
         if self.training.start not in self.model.starts:
             needed = " or ".join(self.model.starts)
             raise ValueError(
@@ -163,10 +163,10 @@ class GradientFit(_Sections):
             needed = " or ".join(self.loss.decoders)
             raise ValueError(f"loss '{loss}' needs a {needed} decoder, not '{self.model.decoder}'")
         if (self.target_set is None) != (loss == "multinomial"):
-            raise ValueError("the multinomial loss takes all items, and every other loss needs a target set")
+            raise ValueError("the multinomial loss uses all items, and every other loss needs a target set")
         confidence = getattr(self.loss, "confidence", None)
         if confidence is not None and self.target_set is not None and self.target_set.target_set != "all":
-            raise ValueError("a confidence weighs adopted items against all missing ones: set target_set=all with it")
+            raise ValueError("a confidence weights adopted items against all missing ones: set target_set=all with it")
         return self
 
     def __str__(self) -> str:
@@ -178,9 +178,9 @@ class GradientFit(_Sections):
 
     @property
     def batch_size(self) -> int:
-        """Users per step; fits with `for_data` have one."""
+        """Users per step; settings from `for_data` always have it."""
         if self.training.batch_size is None:
-            raise SettingsError("batch_size is not set; it is chosen for the data by for_data")
+            raise SettingsError("batch_size is not set; for_data chooses one for the data")
         return self.training.batch_size
 
     @property
@@ -197,7 +197,7 @@ class GradientFit(_Sections):
 
     @property
     def preference(self) -> str | None:
-        """What makes logits preferences (section 4.2); None for the multinomial, which gives shares of a whole."""
+        """What turns logits into preferences (section 4.2); None for the multinomial, which gives shares of a whole."""
         return None if self.loss.loss == "multinomial" else self.model.decoder
 
     @property
@@ -277,7 +277,7 @@ class ClosedFormFit(_Sections):
         return None
 
     def new_model(self, n_users: int, n_items: int, seed: int) -> Model:
-        """Refused where it could not be held, before anything is allocated."""
+        """A model to be fitted; refused before anything is allocated if it is too large for the memory."""
         from milrec.training.closed_form import check_memory
 
         check_memory(self.model, n_users, n_items)
@@ -297,9 +297,9 @@ FitSettings = GradientFit | ClosedFormFit
 
 
 def fit_settings(sections: Mapping[str, Any], encoders: Sequence[type[nn.Module]] = ()) -> FitSettings:
-    """Settings from plain values (a recipe, a model folder), or the sentence that says what is wrong with them.
+    """Settings from plain values (a recipe, a model folder), or an error that says what is wrong with them.
 
-    `encoders` are other people's models that the caller has named.
+    `encoders` are models other than milrec's that the caller has named.
     """
     if not isinstance(sections, Mapping):
         raise SettingsError(f"settings are a table of sections ({', '.join(SECTIONS)}), not {sections!r:.40}")

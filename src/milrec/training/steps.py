@@ -1,4 +1,4 @@
-"""One step of a fit, twice: readable (dense rows, autograd) and fast (fused, compiled). Tests hold the two together."""
+"""One step of a fit, twice: readable (dense rows, autograd) and fast (fused, compiled). Tests compare the two."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from milrec.training.targets import dense_targets
 
 
 class SparseProduct:
-    """W·v for sparse inputs, as a function that autograd knows; `gradient` then holds W's."""
+    """W·v for sparse inputs, as a function that autograd knows; afterwards `gradient` holds W's."""
 
     def __init__(self, weight: Tensor, pool: Pool) -> None:
         self.weight, self.pool = weight, pool
@@ -127,7 +127,7 @@ def decay_slopes(model: GradientModel, settings: GradientFit) -> dict[str, float
 
 
 def _touched_rows(model: GradientModel, batch: Batch) -> dict[str, Tensor]:
-    """Rows of each weight that a sampled step touches; nothing where it touches all."""
+    """Rows of each weight that a sampled step touches; nothing if it touches all."""
     targets, device = batch.targets, model.decoder_bias.device
     if targets.items is None:
         return {}

@@ -25,11 +25,11 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class TargetSet:
-    """What is known of a batch of users, and the weights of what is missing."""
+    """What is known about a batch of users, and the weights of what is missing."""
 
     adopted: Rows
     rejected: Rows
-    items: npt.NDArray[np.int32] | None  # items that count where they are missing; None: all of them
+    items: npt.NDArray[np.int32] | None  # items that count if they are missing; None: all of them
     weight: Floats  # (n_users,) of a missing item among them
     exceptions: Rows  # missing items with a weight of their own
     pair_keys: npt.NDArray[np.uint32]  # (n_users,) what decides which adopted item each missing item is paired with
@@ -77,7 +77,7 @@ def _drawn_per_user(
 ) -> tuple[Floats, Rows]:
     """For each user `n_drawn` missing items, without replacement, all sets equally likely: the paper's draw.
 
-    Where that is more than half of them, all have weight 1 and those that are not drawn are the exceptions.
+    If that is more than half of them, all have weight 1 and those that are not drawn are the exceptions.
     """
     known_indptr, known = merged_items(adopted.indptr, adopted.items, rejected.indptr, rejected.items)
     marks = np.zeros(n_items, dtype=np.int8)
