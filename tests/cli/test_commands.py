@@ -188,7 +188,7 @@ def test_rules_and_reasons_are_told_on_the_screen_and_in_a_file(work):
     rows = pq.read_table(work / "ruled.parquet").to_pylist()
     assert all(row["unmet"].endswith("1 of 2, the rules before it leave no room") for row in rows)
     assert sum(row["tail"] == "long" for row in rows if row["rank"] <= 4) == 3 * len({row["user"] for row in rows})
-    assert "lists are not all that was asked for; see the column unmet" in done.stderr
+    assert "lists do not meet every rule or lack reasons; see the column unmet" in done.stderr
 
 
 def test_an_empty_list_says_which_rule_it_does_not_meet(work):
@@ -212,8 +212,8 @@ def test_items_are_found_by_title(work):
         (["split", "model", "--out", "s"], "'model' is a model folder; a data folder is needed"),
         (["split", "data", "--out", "s", "--test", "nowhere"], "there is no data folder 'nowhere'"),
         (["split", "data", "--out", "s", "--test", "data"], "no adopted pair of the test part is left to be found"),
-        (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "leave it out with --test"),
-        (["split", "data", "--out", "s", "--protocol", "users", "--held-out", "0.2"], "leave it out with --test or"),
+        (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "it does not go with --test"),
+        (["split", "data", "--out", "s", "--protocol", "users", "--held-out", "0.2"], "it does not go with --test or"),
         (["split", "data", "--out", "s", "--held-out", "0.7"], "--held-out must be a share between 0 and 0.5"),
         (["fit", "data", "--out", "m"], "'data' is a data folder; a split folder is needed"),
         (["fit", "split", "--out", "model"], "already holds a model folder"),
@@ -226,9 +226,9 @@ def test_items_are_found_by_title(work):
         (["fit", "split", "--out", "m", "--model", "ease", "--loss", "mil"], "model 'ease' has no loss"),
         (["fit", "split", "--out", "m", "--model", "slim", "--set", "l3=1"], "known settings: l1, l2"),
         (["fit", "split", "--out", "m", "--model", "wmf", "--set", "confidence=0"], "setting 'confidence' is '0'"),
-        (["recommend", "model", "--user", "u001", "--dial", "nan"], "a dial is a finite number"),
-        (["recommend", "model", "--all", "--out", "lists.csv", "--dial", "inf"], "a dial is a finite number"),
-        (["evaluate", "model", "split", "--dial", "inf"], "a dial is a finite number"),
+        (["recommend", "model", "--user", "u001", "--dial", "nan"], "the dial must be a finite number"),
+        (["recommend", "model", "--all", "--out", "lists.csv", "--dial", "inf"], "the dial must be a finite number"),
+        (["evaluate", "model", "split", "--dial", "inf"], "the dial must be a finite number"),
         (["fit", "split", "--out", "m", "--set", "epoch=3"], "unknown setting 'epoch'"),
         (["fit", "split", "--out", "m", "--set", "epochs"], "write KEY=VALUE"),
         (["fit", "split", "--out", "m", "--set", "epochs=many"], "setting 'epochs' is 'many'"),
@@ -388,7 +388,7 @@ def test_an_interrupted_fit_has_kept_its_work_however_rarely_it_writes(work):
         assert not (work / "rare.partial" / "checkpoint.safetensors").exists()
         ended = process.interrupted()
     assert ended.code == 130
-    assert "go on with" in ended.out and (work / "rare.partial" / "checkpoint.safetensors").exists()
+    assert "to continue: milrec fit" in ended.out and (work / "rare.partial" / "checkpoint.safetensors").exists()
     shutil.rmtree(work / "rare.partial")
 
 

@@ -1,6 +1,6 @@
 """The command line: one thin function per command. Errors are one sentence and a non-zero code, never a traceback.
 
-Heavy modules are imported inside the commands, so that `--help` and mistakes are answered at once.
+Heavy modules are imported inside the commands, so that `--help` and errors appear at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Recommend from implicit feedback without mistaking missing for disliked.\n\n"
-    "A first walk: milrec demo. On your own table: prepare → split → fit → evaluate → recommend.",
+    "To see what it does: milrec demo. With your own table: prepare → split → fit → evaluate → recommend.",
 )
 
 
@@ -78,7 +78,7 @@ def download(
     name: Annotated[str, typer.Argument(help=", ".join(NAMES))],
     out: Annotated[Path, typer.Option(help="Folder for the archive.")] = Path(),
 ) -> None:
-    """Fetch a public data set (terms first); a broken download goes on where it stopped."""
+    """Download a public data set, after showing its terms; an interrupted download is resumed."""
     from milrec.cli.output import say
     from milrec.cli.progress import bytes_bar
     from milrec.data.downloads import known_download
@@ -118,28 +118,28 @@ def prepare(
     ],
     out: Annotated[Path, typer.Option(help="Data folder to write.")],
     format: Annotated[Format, typer.Option(help="How to read the source.")] = Format.auto,
-    user: Annotated[str | None, typer.Option(help="Column with users. Recognised: user, user_id, userId, …")] = None,
-    item: Annotated[str | None, typer.Option(help="Column with items. Recognised: item, item_id, movieId, …")] = None,
+    user: Annotated[str | None, typer.Option(help="Column of users. Recognised: user, user_id, userId, …")] = None,
+    item: Annotated[str | None, typer.Option(help="Column of items. Recognised: item, item_id, movieId, …")] = None,
     value: Annotated[
-        str | None, typer.Option(help="Column with ratings or counts. Left out: every row is adopted.")
+        str | None, typer.Option(help="Column of ratings or counts. Without it, every row is adopted.")
     ] = None,
     time: Annotated[
-        str | None, typer.Option(help="Column with times; of several ratings of a pair the last stands.")
+        str | None, typer.Option(help="Column of times; of several ratings of a pair, the last one counts.")
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value, as test=0; repeated: all must hold."),
+        typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value, e.g. test=0; if repeated, with all."),
     ] = None,
-    adopt_min: Annotated[float | None, typer.Option(help="Ratings from here on are adopted.")] = None,
-    reject_max: Annotated[float | None, typer.Option(help="Ratings up to here are rejected.")] = None,
-    min_per_user: Annotated[int | None, typer.Option(help="Adopted items a user needs.", min=1)] = None,
+    adopt_min: Annotated[float | None, typer.Option(help="Ratings from this one up are adopted.")] = None,
+    reject_max: Annotated[float | None, typer.Option(help="Ratings up to this one are rejected.")] = None,
+    min_per_user: Annotated[int | None, typer.Option(help="Adopted items that a user must have.", min=1)] = None,
     min_per_item: Annotated[
-        int | None, typer.Option(help="Adopters an item needs; 0 keeps what is only rejected, for a test part.", min=0)
+        int | None, typer.Option(help="Adopters that an item must have; 0 keeps items that are only rejected.", min=0)
     ] = None,
-    titles: Annotated[Path | None, typer.Option(help="CSV or Parquet with an item column and a title column.")] = None,
+    titles: Annotated[Path | None, typer.Option(help="CSV or Parquet file with items and titles.")] = None,
     force: Force = False,
 ) -> None:
-    """Read interactions into a data folder: thresholds and filters applied, duplicates merged and counted."""
+    """Read interactions into a data folder: apply thresholds and filters, merge and count duplicates."""
     from milrec.cli.output import facts_table, note
     from milrec.data.read import parse_conditions, prepare_source
     from milrec.data.tables import VALUE_NAMES, Columns
@@ -152,7 +152,7 @@ def prepare(
     if rows.note:
         note(in_options(rows.note))
     if value in VALUE_NAMES[:4] and not filters.are_thresholds:
-        note(f"column '{value}' is taken as a count, every row above 0 as adopted; for ratings say --adopt-min")
+        note(f"column '{value}' is read as counts: rows above 0 are adopted; if these are ratings, give --adopt-min")
     chosen = {name: limit for name, limit in vars(filters).items() if limit is not None}
     asked = {"where": dict(columns.where)} if columns.where else {}
     facts = {"source": source.name, "format": read_as, **asked, "filters": chosen, **prepared.counts}
@@ -166,21 +166,21 @@ def split(
     data: Annotated[Path, typer.Argument(help="Data folder from prepare or simulate.")],
     out: Annotated[Path, typer.Option(help="Split folder to write.")],
     protocol: Annotated[
-        ProtocolName, typer.Option(help="80/10/10 over interactions, or held-out users (80 % told, 20 % to be found).")
+        ProtocolName, typer.Option(help="80/10/10 over interactions, or held-out users (80 % given, 20 % to find).")
     ] = ProtocolName.interactions,
     test: Annotated[
-        Path | None, typer.Option(help="Data folder that is the test part: later rows, or rows marked for it.")
+        Path | None, typer.Option(help="Data folder to use as the test part: later rows, or rows marked for it.")
     ] = None,
     held_out: Annotated[
-        float | None, typer.Option(help="Share of pairs for validation (0.1); without --test as much again for test.")
+        float | None, typer.Option(help="Share of pairs for validation (0.1); without --test, the same again for test.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same split.", min=0)] = 0,
     force: Force = False,
 ) -> None:
-    """Keep back a validation and a test part; where the data comes with a test part (--test), a validation part alone.
+    """Hold out a validation and a test part, or only a validation part if the data has its own test part (--test).
 
-    Of such a test part, pairs with a user that DATA does not know, pairs that stand in DATA too, and pairs with an item
-    that has no training interaction are dropped and counted.
+    Pairs of such a test part are dropped and counted if their user is not in DATA, if they are in DATA themselves, or
+    if their item has no training interaction.
     """
     from milrec.cli.output import facts_table
     from milrec.data.interactions import Interactions
@@ -192,7 +192,7 @@ def split(
     facts = {"source": manifest.facts.get("source"), "data_fingerprint": manifest.fingerprint()}
     whole, share = Interactions.read_from(manifest), 0.1 if held_out is None else held_out
     if protocol is ProtocolName.users and (test is not None or held_out is not None):
-        raise SettingsError("--protocol users holds out a tenth of the users; leave it out with --test or --held-out")
+        raise SettingsError("--protocol users holds out a tenth of the users; it does not go with --test or --held-out")
     if test is not None:
         given = open_folder(test, "data")
         facts |= {"test_source": given.facts.get("source"), "test_fingerprint": given.fingerprint()}
@@ -218,19 +218,19 @@ def fit(
         list[str] | None,
         typer.Option(
             "--set",
-            help="A setting by name, as epochs=30; may be repeated. A wrong name is answered with the list.",
+            help="A setting by name, e.g. epochs=30; may be repeated. A wrong name lists the right ones.",
             metavar="KEY=VALUE",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same weights.", min=0)] = 0,
     refit: Annotated[
         bool,
-        typer.Option("--refit", help="Then fit anew on training + validation, for as many steps as validation chose."),
+        typer.Option("--refit", help="Then fit again on training + validation, for as many steps as validation chose."),
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was broken off.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted fit.")] = False,
     force: Force = False,
 ) -> None:
-    """Fit a model; by default the denoising autoencoder with the missing information loss, stopping early."""
+    """Fit a model; by default a denoising autoencoder with the missing information loss and early stopping."""
     from milrec.cli.fit import FolderFit
     from milrec.settings import parse_assignments
     from milrec.training.presets import settings_for
@@ -241,12 +241,12 @@ def fit(
 @app.command()
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
-    split: Annotated[Path, typer.Argument(help="The split folder that the model was fitted on.")],
-    on: Annotated[PartName, typer.Option(help="Which part to judge on.")] = PartName.test,
+    split: Annotated[Path, typer.Argument(help="The split folder that the model was fitted to.")],
+    on: Annotated[PartName, typer.Option(help="The part to evaluate on.")] = PartName.test,
     json: Annotated[Path | None, typer.Option(help="Write all measures to this file.")] = None,
     dial: Dial = 0.0,
 ) -> None:
-    """Judge a model's lists: accuracy, novelty, and how they spread over the popularity tail."""
+    """Measure a model's lists: accuracy, novelty, and how they spread over the popularity tail."""
     from milrec.storage import check_place, open_folder, write_json
 
     if json is not None:
@@ -273,21 +273,23 @@ for command in (recommend, similar, items, serve, serve_demo):
 @app.command()
 def experiment(
     recipe: Annotated[Path, typer.Argument(help="Recipe, a TOML file.")],
-    out: Annotated[Path, typer.Option(help="Run folder; a run that was stopped goes on there.")],
-    data: Annotated[Path | None, typer.Option(help="Data folder, instead of the recipe's own.")] = None,
-    test: Annotated[Path | None, typer.Option(help="Data folder that is the test part of --data.")] = None,
+    out: Annotated[Path, typer.Option(help="Run folder; an interrupted run in it is resumed.")],
+    data: Annotated[Path | None, typer.Option(help="Data folder to use instead of the recipe's.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Data folder to use as the test part of --data.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only this model of the recipe; may be repeated.")] = None,
     tuned: Annotated[
         Path | None,
-        typer.Option(help="Finished run, on the same split or other data, whose tuned values are taken: no search."),
+        typer.Option(help="Finished run, on this or other data, whose tuned values are used instead of a search."),
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Instead of the recipe's seeds; may be repeated.")] = None,
-    trials: Annotated[int | None, typer.Option(help="Instead of the recipe's number of trials per model.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Fits at once; by default as many as cores.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Seed to use instead of the recipe's; may be repeated.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Trials per model, instead of the recipe's number.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Fits to run at once; by default one per core.")] = None,
 ) -> None:
-    """Carry out a recipe: search settings on validation, fit and judge every model with every seed.
+    """Carry out a recipe: search for settings on validation, fit and evaluate every model with every seed.
 
-    Ends with results.json and a report. Stop it at any time: the same command goes on where it was.
+    Writes results.json and a report. It may be stopped at any time: the same command resumes it.
     """
     if not recipe.is_file():
         raise SettingsError(f"there is no file '{recipe}'")
@@ -302,10 +304,10 @@ def experiment(
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="Run folder from experiment or demo, or a results.json.")],
+    run: Annotated[Path, typer.Argument(help="Run folder from experiment or demo, or a results.json file.")],
     out: Annotated[Path | None, typer.Option(help="HTML file to write; by default RUN/report.html.")] = None,
 ) -> None:
-    """Write the report page of a run: one file that opens offline."""
+    """Write the report of a run: one HTML file that opens offline."""
     from milrec.cli.output import say
     from milrec.report.page import write_report
     from milrec.results import Results, results_file
@@ -324,7 +326,7 @@ def models() -> None:
 
 @app.command()
 def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run folder.")]) -> None:
-    """Say what a folder holds; it is checked on the way."""
+    """Check a folder and show what is in it."""
     from milrec.cli.output import show_folder
     from milrec.storage import folder_kind, open_folder
 
@@ -337,7 +339,7 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
 
 
 def main() -> None:
-    """Run a command; a mistake ends with one sentence and code 1 (2 for wrong usage), an interrupt with 130."""
+    """Run a command. A mistake ends it with one sentence and code 1 (wrong usage: 2), an interrupt with code 130."""
     try:
         try:
             app()
@@ -353,7 +355,7 @@ def main() -> None:
             _fail("the disk is full; nothing was half-written", 1)
         _fail(f"{error.strerror or error}: '{error.filename}'" if error.filename else str(error), 1)
     except MemoryError:
-        _fail("there is not enough memory for this", 1)
+        _fail("there is not enough memory", 1)
 
 
 def _fail(sentence: str, code: int) -> None:

@@ -1,4 +1,4 @@
-"""A fit from folder to folder, as the command line does it: the checkpoint waits beside the model that is to be."""
+"""`milrec fit`: from a split folder to a model folder, with a checkpoint beside the model until it is done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FolderFit:
-    """Which split, which model folder, which settings and which seed; and whether validation is learned from last."""
+    """A split, a model folder to write, settings, a seed, and whether to refit on training and validation."""
 
     split: Path
     out: Path
@@ -41,22 +41,22 @@ class FolderFit:
         return self.partial / "refit.safetensors"
 
     @property
-    def broken_off(self) -> bool:
+    def interrupted(self) -> bool:
         return self.checkpoint.exists() or self.refit_checkpoint.exists()
 
     def run(self, resume: bool, force: bool) -> None:
-        """Fit and save; go on from a checkpoint only when asked to, and never over something else."""
-        if resume and self.out.exists() and not self.broken_off:
+        """Fit and save; resume from a checkpoint only if asked to, and never overwrite something else."""
+        if resume and self.out.exists() and not self.interrupted:
             self._check_finished()
-            say(f"'{self.out}' is already fitted; nothing to resume")
+            say(f"'{self.out}' is already fitted; there is nothing to resume")
             return
         refuse_if_in_the_way(self.out, "model", force)
-        if self.broken_off and not resume and not force:
+        if self.interrupted and not resume and not force:
             raise FolderError(
-                f"'{self.partial}' holds a fit that was broken off; go on with --resume, or start over with --force"
+                f"'{self.partial}' holds an interrupted fit; continue it with --resume, or start over with --force"
             )
-        if resume and not self.broken_off:
-            note(f"there is no checkpoint in '{self.partial}'; the fit starts from its beginning")
+        if resume and not self.interrupted:
+            note(f"there is no checkpoint in '{self.partial}'; the fit starts from the beginning")
         open_folder(self.split, "split")
         if not resume:
             self.checkpoint.unlink(missing_ok=True)
@@ -64,7 +64,7 @@ class FolderFit:
         self._fit(force)
 
     def _check_finished(self) -> None:
-        """A finished model is what `--resume` asks for only if its data, settings and seed are the same."""
+        """Refuse to resume if the finished model has other data, settings or seed."""
         facts = open_folder(self.out, "model").facts
         split = Split.load(self.split)
         train = split.joined().train if self.refit else split.train
@@ -81,7 +81,7 @@ class FolderFit:
 
         split = Split.load(self.split)
         if self.refit:
-            split.joined()  # refused now, where it cannot be, and not after the fit
+            split.joined()  # if that is refused, then now, and not after the fit
         self.partial.mkdir(parents=True, exist_ok=True)
         try:
             with FitDisplay() as display:
@@ -95,11 +95,11 @@ class FolderFit:
                     recommender = refit(split, recommender, self.refit_checkpoint, display.report)
                 seconds += recommender.fitted.facts["fit_seconds"]
         except KeyboardInterrupt:
-            resume = f"go on with: milrec fit {self.split} --out {self.out} --resume and the same settings"
-            say(f"Interrupted; {resume if self.broken_off else 'nothing was kept'}")
+            resume = f"to continue: milrec fit {self.split} --out {self.out} --resume, with the same settings"
+            say(f"Interrupted; {resume if self.interrupted else 'nothing was kept'}")
             raise
         finally:
-            if not self.broken_off:
+            if not self.interrupted:
                 shutil.rmtree(self.partial, ignore_errors=True)
         recommender.save(self.out, replace=force)
         shutil.rmtree(self.partial, ignore_errors=True)

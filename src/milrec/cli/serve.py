@@ -182,6 +182,6 @@ def demo_models(out: Path, simulation: Simulation | None = None, **values: Any) 
         split_interactions(simulate(simulation or Simulation(), seed=0), seed=0).save(split)
     for name, loss in _LOSSES.items():
         fit = FolderFit(split, out / name, settings_for(None, loss, values), seed=0)
-        if fit.broken_off or not fit.out.exists():
-            fit.run(resume=fit.broken_off, force=False)
+        if fit.interrupted or not fit.out.exists():
+            fit.run(resume=fit.interrupted, force=False)
     return [out / name for name in _LOSSES]
