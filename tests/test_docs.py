@@ -1,5 +1,7 @@
 """README and tutorial run as they stand."""
 
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -9,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from commands import succeeds
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
@@ -27,14 +31,12 @@ def run_console(code: str, folder: Path) -> None:
     for line in code.strip().splitlines():
         command = line.split("#")[0].strip()
         if command.startswith("milrec"):
-            arguments = [sys.executable, "-m", "milrec", *shlex.split(command)[1:]]
-            done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{command}\n{done.stderr}"
+            succeeds(*shlex.split(command)[1:], cwd=folder)
 
 
 def run_python(code: str, folder: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{code}\n{done.stderr}"
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(code, "<document>", "exec"), {"__name__": "__main__"})
 
 
 @pytest.fixture

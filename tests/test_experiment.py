@@ -18,6 +18,8 @@ from milrec.experiment import run
 from milrec.recipes import Instead, Recipe, demo_recipe, read_recipe
 from pausing import held
 
+pytestmark = pytest.mark.xdist_group("experiment")  # one worker: what it sets up takes long
+
 RECIPE = """
 title = "two models"
 seeds = [0, 1]

@@ -17,6 +17,8 @@ from milrec.paper import MIL_PAIRS
 from milrec.recipes import read_recipe
 from milrec.report import render
 
+pytestmark = pytest.mark.xdist_group("pages")  # one worker: a browser takes long to start
+
 RECIPE = """
 title = "A <small> run & its report"
 seeds = [0]

@@ -46,6 +46,8 @@ from milrec.service import Service
 from milrec.serving import known_hosts, named_folders, serve
 from pausing import LONG, Pause
 
+pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
+
 
 class Client:
     """Requests to an app, one after another, without a process."""
