@@ -91,13 +91,19 @@ def test_the_tutorial_runs_from_top_to_bottom(tmp_path):
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
-def test_bring_your_own_encoder_runs(plays):
-    python = [code for language, code in blocks(ROOT / "docs" / "own-encoder.md") if language == "python"]
-    encoders, session = python
-    assert encoders.startswith("# my_encoders.py\n")
+def test_bring_your_own_encoder_runs(plays, monkeypatch):
+    found = blocks(ROOT / "docs" / "own-encoder.md")
+    encoders, session = [code for language, code in found if language == "python"]
+    assert encoders.startswith("# my_encoders.py\n") and len(encoders.splitlines()) < 40
     (plays / "my_encoders.py").write_text(encoders)
+    monkeypatch.syspath_prepend(plays)
+    monkeypatch.delitem(sys.modules, "my_encoders", raising=False)
     run_python(session, plays)
     assert (plays / "gated" / "milrec.json").exists()
+    for language, code in found:
+        if language == "console":
+            run_console(code, plays)
+    assert (plays / "gated-cli" / "milrec.json").exists()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
