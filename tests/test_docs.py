@@ -1,6 +1,8 @@
 """The documents: their code runs as it is, their links lead somewhere, and what they name exists."""
 
+import contextlib
 import importlib
+import io
 import os
 import re
 import shlex
@@ -10,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from commands import succeeds
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
@@ -28,15 +32,15 @@ def run_console(code: str, folder: Path) -> None:
     for line in code.strip().splitlines():
         command = line.split("#")[0].strip()
         if command.startswith("milrec"):
-            arguments = [sys.executable, "-m", "milrec", *shlex.split(command)[1:]]
-            done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{command}\n{done.stderr}"
+            succeeds(*shlex.split(command)[1:], cwd=folder)
 
 
 def run_python(code: str, folder: Path) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{code}\n{done.stderr}"
-    return done.stdout
+    """What code of a document prints, run in this process and in a folder, whose modules it can import."""
+    printed = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(printed):
+        exec(compile(code, "<document>", "exec"), {"__name__": "__main__"})
+    return printed.getvalue()
 
 
 @pytest.fixture

@@ -1,12 +1,6 @@
-"""The command line as a person meets it: right and wrong input.
+"""The command line as a person meets it: right and wrong input."""
 
-Commands run in this process, which saves seconds of loading each; what is about processes (kills, interrupts, pipes,
-what is imported) starts real ones.
-"""
-
-import contextlib
 import csv
-import io
 import json
 import shutil
 import signal
@@ -18,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors import safe_open
 
+from commands import in_a_process, milrec, succeeds
 from milrec import load
-from milrec.cli.app import main
 from milrec.data.downloads import NAMES
 from milrec.data.formats import FORMATS, LIST_ENDINGS
 from milrec.losses import LOSSES
@@ -27,27 +21,7 @@ from milrec.models.settings import MODELS
 from milrec.storage import locked
 from pausing import held
 
-
-def milrec(*arguments, cwd=None, **options):
-    command = [sys.executable, "-m", "milrec", *map(str, arguments)]
-    if options:
-        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, **options)
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with contextlib.chdir(cwd or "."), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        before, sys.argv = sys.argv, ["milrec", *map(str, arguments)]
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        finally:
-            sys.argv = before
-    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
-
-
-def succeeds(*arguments, cwd=None):
-    done = milrec(*arguments, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return done
+pytestmark = pytest.mark.xdist_group("cli")  # one worker: what it sets up takes long
 
 
 def refuses(*arguments, cwd=None, code=1):
@@ -387,8 +361,9 @@ def test_an_interrupted_fit_has_kept_its_work_however_rarely_it_writes(work):
     with held("fit step 13", "fit", "split", "--out", "rare", *rarely, cwd=work) as process:
         assert not (work / "rare.partial" / "checkpoint.safetensors").exists()
         ended = process.interrupted()
-    assert ended.code == 130
-    assert "to continue: milrec fit" in ended.out and (work / "rare.partial" / "checkpoint.safetensors").exists()
+    assert ended.code == 130 and ended.error.endswith("milrec: interrupted\n") and "Traceback" not in ended.error
+    assert "to continue: milrec fit split --out rare --resume" in ended.out
+    assert (work / "rare.partial" / "checkpoint.safetensors").exists()
     shutil.rmtree(work / "rare.partial")
 
 
@@ -417,7 +392,7 @@ def test_a_full_disk_loses_nothing(tmp_path):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 
-    done = milrec("split", "data", "--out", "split", cwd=tmp_path, preexec_fn=small_files)
+    done = in_a_process("split", "data", "--out", "split", cwd=tmp_path, preexec_fn=small_files)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]

@@ -46,6 +46,8 @@ from milrec.server.registry import Registry
 from milrec.server.requests import read_request
 from milrec.settings import build
 
+pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
+
 
 class Client:
     """Requests to an app, one after another, without a process."""

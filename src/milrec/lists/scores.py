@@ -49,8 +49,12 @@ class Scorer:
 
     def __init__(self, model: Model, settings: FitSettings, train: Interactions) -> None:
         self.model = model.eval()
-        self.threads = settings.threads or available()
+        self._threads = settings.threads
         self._fold_in = FoldIn.of(model, settings, train) if model.folds_in else None
+
+    @property
+    def threads(self) -> int:
+        return self._threads or available()
 
     @property
     def encode_new(self) -> Encode | None:
