@@ -9,7 +9,6 @@ import pytest
 import milrec
 from made_up import the_papers_run
 from milrec.interrupts import Interruptible
-from milrec.storage import write_json
 from pausing import Held, held
 
 RECIPE = """
@@ -36,7 +35,7 @@ def work(tmp_path_factory) -> Path:
     split.save(folder / "split")
     milrec.fit(split, "popularity").save(folder / "model")
     (folder / "recipe.toml").write_text(RECIPE)
-    write_json(folder / "results.json", the_papers_run())
+    the_papers_run().write(folder / "results.json")
     return folder
 
 
