@@ -19,7 +19,7 @@ serve-demo: $(VENV)/.installed-serve
 	$(BIN)/milrec serve-demo --out milrec-serve-demo
 
 test: check browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

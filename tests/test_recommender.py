@@ -414,7 +414,7 @@ def test_a_dial_that_is_no_finite_number_is_refused(dae, split, dial):
         lambda: dae.recommend_new(dae.item_ids[:1], dial=dial),
         lambda: dae.evaluate(split, dial=dial),
     ):
-        with pytest.raises(SettingsError, match="a dial is a finite number"):
+        with pytest.raises(SettingsError, match="the dial must be a finite number"):
             refused()
 
 

@@ -237,7 +237,7 @@ def test_a_flipped_byte_in_any_file_is_refused(tmp_path: Path, name: str) -> Non
     content = file.read_bytes()
     for place in range(len(content)):
         file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        with pytest.raises(FolderError, match=f"file '{name}' is not the one that was saved"):
+        with pytest.raises(FolderError, match=f"file '{name}' has changed since it was saved"):
             open_folder(tmp_path / "mine", "data")
     file.write_bytes(content)
     open_folder(tmp_path / "mine", "data")
@@ -247,7 +247,7 @@ def test_a_flipped_byte_in_any_file_is_refused(tmp_path: Path, name: str) -> Non
 def test_a_file_cut_or_lengthened_is_refused(tmp_path: Path, length: int) -> None:
     saved(tmp_path / "mine", words="hello")
     (tmp_path / "mine" / "words.txt").write_text("hello?"[:length])
-    with pytest.raises(FolderError, match=r"'words\.txt' is not the one that was saved"):
+    with pytest.raises(FolderError, match=r"'words\.txt' has changed since it was saved"):
         open_folder(tmp_path / "mine", "data")
 
 
@@ -282,7 +282,7 @@ def test_a_manifest_that_names_a_file_elsewhere_is_refused(tmp_path: Path, name:
 def test_a_manifest_entry_that_is_not_understood_is_refused(tmp_path: Path, entry: Any) -> None:
     saved(tmp_path / "mine")
     change_manifest(tmp_path / "mine", files={"words.txt": entry})
-    with pytest.raises(FolderError, match=r"entry for file 'words\.txt' is not understood"):
+    with pytest.raises(FolderError, match=r"entry for file 'words\.txt' cannot be understood"):
         open_folder(tmp_path / "mine", "data")
 
 
@@ -305,7 +305,7 @@ def test_a_newer_version_is_refused_with_the_cure(tmp_path: Path) -> None:
 def test_a_version_that_is_no_number_from_1_up_is_refused(tmp_path: Path, version: Any) -> None:
     saved(tmp_path / "mine")
     change_manifest(tmp_path / "mine", version=version)
-    with pytest.raises(FolderError, match="is not a number from 1 up"):
+    with pytest.raises(FolderError, match="is not a whole number from 1 up"):
         open_folder(tmp_path / "mine", "data")
 
 
@@ -410,7 +410,7 @@ def test_facts_that_json_spells_otherwise_are_vouched_for_as_they_are_read_back(
 def test_a_changed_fact_is_noticed(tmp_path: Path) -> None:
     file = saved(tmp_path / "mine") / MANIFEST
     file.write_text(file.read_text().replace("42", "43"))
-    with pytest.raises(FolderError, match="is damaged: it is not the one that was saved"):
+    with pytest.raises(FolderError, match="is damaged: it has changed since it was saved"):
         open_folder(tmp_path / "mine", "data")
 
 

@@ -2,12 +2,12 @@
 
     MilrecError
     ├── DataError        a table, an archive or a prepared set cannot be used as it is
-    ├── SettingsError    a setting is unknown, of the wrong kind or out of range
-    ├── UnknownIdError   a user or an item that the data or the model has never seen
-    ├── FolderError      a data, split, model or run folder is absent, damaged, foreign or in the way
-    ├── DownloadError    a data set could not be fetched, or is not what its publisher offers
-    ├── BusyError        the server cannot take a request now
-    └── FitError         fitting cannot go on (the loss is not finite, the checkpoint belongs to another fit)
+    ├── SettingsError    a setting is unknown, has the wrong type or is out of range
+    ├── UnknownIdError   a user or an item that the data or the model does not know
+    ├── FolderError      a data, split, model or run folder is missing, damaged, not milrec's or in the way
+    ├── DownloadError    a data set could not be downloaded, or is not what its publisher offers
+    ├── BusyError        the server cannot answer a request at the moment
+    └── FitError         a fit cannot continue (the loss is not finite, the checkpoint belongs to another fit)
 
 Each message is one sentence: what is wrong, the value, the cure. Values are quoted; an argument that the caller can
 change stands in backticks, as it would be written in a call: `loss`, `replace=True`. The command line writes it as an
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 
 class MilrecError(Exception):
-    """Anything that the caller can put right."""
+    """Anything that the caller can correct."""
 
 
 class DataError(MilrecError):
@@ -26,29 +26,29 @@ class DataError(MilrecError):
 
 
 class SettingsError(MilrecError):
-    """A setting is unknown, of the wrong kind or out of range."""
+    """A setting is unknown, has the wrong type or is out of range."""
 
 
 class UnknownIdError(MilrecError):
-    """A user or an item that the data or the model has never seen."""
+    """A user or an item that the data or the model does not know."""
 
 
 class FolderError(MilrecError):
-    """A data, split, model or run folder is absent, damaged, foreign or in the way."""
+    """A data, split, model or run folder is missing, damaged, not milrec's or in the way."""
 
 
 class DownloadError(MilrecError):
-    """A data set could not be fetched, or is not what its publisher offers."""
+    """A data set could not be downloaded, or is not what its publisher offers."""
 
 
 class BusyError(MilrecError):
-    """The server cannot take a request now; the same may be asked again."""
+    """The server cannot answer a request at the moment; it may be sent again."""
 
 
 class FitError(MilrecError):
-    """Fitting cannot go on."""
+    """A fit cannot continue."""
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> str:
-    """The sentence for a name that is not in a list: it always shows the list."""
+    """The sentence for a name that is not in a list, followed by the list."""
     return f"unknown {what} '{name}'; known {what}s: {', '.join(sorted(known))}"

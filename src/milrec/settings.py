@@ -1,7 +1,7 @@
-"""Settings are frozen values that come from TOML, JSON or `KEY=VALUE`; an unknown key is an error that lists the known.
+"""Settings are frozen values from TOML, JSON or `KEY=VALUE`; an unknown key is an error that lists the known ones.
 
 A fit has four sections of settings: the model, the loss (in losses.py), the target set and the training. Their field
-names are all different, so that a user says `missing_weight=5e5` or `epochs=30` without naming a section.
+names are all different, so `missing_weight=5e5` or `epochs=30` need not name a section.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Settings(BaseModel):
 
 
 def build(settings: type[S], values: Mapping[str, Any], where: str = "") -> S:
-    """Settings from plain values; what is wrong becomes one sentence that lists what is known."""
+    """Settings from plain values; a mistake becomes an error of one sentence."""
     try:
         return settings.model_validate(dict(values))
     except ValidationError as error:
@@ -38,7 +38,7 @@ def changed(settings: S, values: Mapping[str, Any]) -> S:
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Any]:
-    """`KEY=VALUE` texts as a mapping; `none` unsets a value. Numbers are recognised by the field they go to."""
+    """`KEY=VALUE` texts as a mapping; `none` unsets a value. The field decides whether a text is a number."""
     values: dict[str, Any] = {}
     for text in assignments:
         key, equals, value = text.partition("=")

@@ -1,7 +1,7 @@
-"""Files and folders that appear whole or not at all, and that are checked before they are used.
+"""Files and folders that appear complete or not at all, and that are checked before they are used.
 
 Everything milrec keeps (data, splits, models, runs) is a folder with a `milrec.json` that names its kind, its format
-version, its facts, the size and SHA-256 of every file beside it, and a SHA-256 of all that it says itself. A folder is
+version, its facts, the size and SHA-256 of every file beside it, and a SHA-256 of its own content. A folder is
 written under a temporary name and then renamed; nothing in it is ever unpickled.
 """
 
@@ -30,7 +30,7 @@ _KEYS = {"format", "kind", "version", "facts", "files"}
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `milrec.json` says of a folder whose files have been checked."""
+    """What `milrec.json` says about a folder whose files have been checked."""
 
     path: Path
     kind: str
@@ -38,21 +38,21 @@ class Manifest:
     hashes: dict[str, str]
 
     def fingerprint(self) -> str:
-        """One hash for the content of the whole folder, whatever its name, place or date."""
+        """One hash for the content of the whole folder, independent of its name, place and date."""
         content = json.dumps(sorted(self.hashes.items())).encode()
         return hashlib.sha256(content).hexdigest()
 
 
 @dataclass
 class Draft:
-    """A folder being written: put files into `path`, and what the manifest shall say into `facts`."""
+    """A folder that is being written: put files into `path`, and facts for the manifest into `facts`."""
 
     path: Path
     facts: dict[str, Any] = field(default_factory=dict)
 
 
 def check_place(path: Path) -> None:
-    """Refuse a file that could not be written there, before the work for it is done."""
+    """Refuse a place where a file could not be written, before the work for it is done."""
     if not path.parent.is_dir():
         raise FolderError(f"folder '{path.parent}' does not exist; create it, or write '{path.name}' elsewhere")
     if path.is_dir():
@@ -61,7 +61,7 @@ def check_place(path: Path) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, renamed to it when the block ends well, removed when it does not."""
+    """A temporary path beside `path`: renamed to it if the block succeeds, removed if it fails."""
     path = Path(path)
     check_place(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -75,7 +75,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """JSON that opens anywhere: UTF-8, indented, no NaN (undefined numbers are null)."""
+    """JSON that any program can read: UTF-8, indented, no NaN (undefined numbers are null)."""
     with new_file(path) as draft:
         draft.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
@@ -127,9 +127,9 @@ else:
 
 @contextmanager
 def new_folder(path: Path, kind: str, replace: bool = False) -> Iterator[Draft]:
-    """A folder of the given kind that appears under `path`, complete, when the block ends well."""
+    """A folder of the given kind, which appears at `path`, complete, if the block succeeds."""
     refuse_if_in_the_way(Path(path), kind, replace)
-    path = Path(path).resolve()  # through a link, to where the folder really is
+    path = Path(path).resolve()  # follow links to where the folder really is
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -146,7 +146,7 @@ def new_folder(path: Path, kind: str, replace: bool = False) -> Iterator[Draft]:
 
 
 def refuse_if_in_the_way(path: Path, kind: str, replace: bool) -> None:
-    """Nothing of the user's is overwritten: only `replace` may, and only a folder of the same kind."""
+    """Never overwrite what is there, except a folder of the same kind with `replace`."""
     if not os.path.lexists(path):
         return
     if not path.is_dir():
@@ -164,7 +164,7 @@ def refuse_if_in_the_way(path: Path, kind: str, replace: bool) -> None:
 
 
 def folder_kind(path: Path) -> str | None:
-    """The kind that the folder's manifest names, or None where there is no readable manifest."""
+    """The kind of a folder according to its manifest, or None if it has no readable manifest."""
     try:
         manifest = json.loads((Path(path) / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -174,7 +174,7 @@ def folder_kind(path: Path) -> str | None:
 
 
 def open_folder(path: Path, kind: str) -> Manifest:
-    """Check a folder whole (kind, version, every file's size and hash) and return its manifest."""
+    """Check all of a folder (kind, version, the size and hash of every file) and return its manifest."""
     path = Path(path)
     if not path.is_dir():
         raise FolderError(f"there is no {kind} folder '{path}'")
@@ -192,7 +192,7 @@ def open_folder(path: Path, kind: str) -> Manifest:
 
 
 def require_files(manifest: Manifest, names: list[str]) -> None:
-    """Refuse a folder whose manifest does not vouch for a file that is about to be read."""
+    """Refuse a folder whose manifest does not list a file that is about to be read."""
     for name in names:
         if name not in manifest.hashes:
             raise FolderError(f"'{manifest.path}' is damaged: its manifest does not list '{name}'")
@@ -205,7 +205,7 @@ def _check_header(path: Path, kind: str, found: Any) -> None:
         raise FolderError(f"'{path}' is a {found.get('kind')} folder; a {kind} folder is needed")
     version = found.get("version")
     if not isinstance(version, int) or version < 1:
-        raise FolderError(f"'{path / MANIFEST}' is damaged: format version {version!r} is not a number from 1 up")
+        raise FolderError(f"'{path / MANIFEST}' is damaged: format version {version!r} is not a whole number from 1 up")
     if version > FORMAT_VERSION:
         raise FolderError(
             f"'{path}' has format version {version}, and this milrec reads up to {FORMAT_VERSION}; upgrade milrec"
@@ -213,20 +213,20 @@ def _check_header(path: Path, kind: str, found: Any) -> None:
 
 
 def _check_manifest(path: Path, found: dict[str, Any]) -> None:
-    """Hold a manifest against its own hash; the first folders have none, and nothing else that is not known."""
+    """Compare a manifest with its own hash. The oldest folders have none; otherwise no key may be unknown."""
     said = {name: value for name, value in found.items() if name != "sha256"}
     if not set(said) <= _KEYS or ("sha256" in found and found["sha256"] != _hash_of(said)):
-        raise FolderError(f"'{path / MANIFEST}' is damaged: it is not the one that was saved (its hash differs)")
+        raise FolderError(f"'{path / MANIFEST}' is damaged: it has changed since it was saved (its hash differs)")
 
 
 def _check_file(path: Path, name: str, expected: Any) -> None:
     if Path(name).name != name or not isinstance(expected, dict) or set(expected) != {"bytes", "sha256"}:
-        raise FolderError(f"'{path / MANIFEST}' is damaged: its entry for file {name!r} is not understood")
+        raise FolderError(f"'{path / MANIFEST}' is damaged: its entry for file {name!r} cannot be understood")
     file = path / name
     if file.is_symlink() or not file.is_file():
         raise FolderError(f"'{path}' is damaged: file '{name}' is missing")
     if file.stat().st_size != expected["bytes"] or _sha256(file) != expected["sha256"]:
-        raise FolderError(f"'{path}' is damaged: file '{name}' is not the one that was saved (its hash differs)")
+        raise FolderError(f"'{path}' is damaged: file '{name}' has changed since it was saved (its hash differs)")
 
 
 def write_manifest(folder: Path, kind: str, facts: dict[str, Any], files: dict[str, Any]) -> None:
@@ -244,7 +244,7 @@ def write_manifest(folder: Path, kind: str, facts: dict[str, Any], files: dict[s
 def _checked_in(folder: Path) -> dict[str, Any]:
     """The size and hash of every file in a folder, which is made readable and safe on the disk."""
     files = {}
-    readable = 0o666 & ~_umask()  # some writers make files that only their owner may read
+    readable = 0o666 & ~_umask()  # some libraries write files that only their owner may read
     for file in sorted(folder.iterdir()):
         _flush_to_disk(file)
         file.chmod(readable)
@@ -281,7 +281,7 @@ def _flush_to_disk(file: Path) -> None:
 
 
 def _hash_of(manifest: dict[str, Any]) -> str:
-    """One hash for what a manifest says, however it is laid out; taken over plain JSON, as it is read back."""
+    """One hash for the content of a manifest, independent of its layout: that of plain JSON, as it is read back."""
     plain = json.loads(json.dumps(manifest))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

@@ -44,17 +44,14 @@ def names(folder: Path) -> list[str]:
 
 
 QUICK = ("--set", "epochs=4", "--set", "checkpoint_seconds=1000")
-FIT = ("fit", "split", "--out", "fitted", *QUICK)
-EVALUATE = ("evaluate", "model", "split", "--json", "measures.json")
 COMMANDS = [
     ("import milrec.interrupting", "--help"),  # just after the line from which on Ctrl-C is heard
     ("import milrec.cli", "--help"),
     ("import typer.main", "--help"),  # in the middle of the command line's own imports
     ("import milrec.tables", "prepare", "table.csv", "--out", "prepared"),
     ("new data folder", "prepare", "table.csv", "--out", "prepared"),
-    ("import torch.nn", *FIT),
-    ("evaluate", *EVALUATE),
-    ("new file measures.json", *EVALUATE),
+    ("import torch.nn", "fit", "split", "--out", "fitted", *QUICK),
+    ("evaluate", "evaluate", "model", "split", "--json", "measures.json"),
     ("write lists", "recommend", "model", "--all", "--out", "lists.parquet"),
     ("import jinja2", "report", "results.json"),
     ("new file report.html", "report", "results.json"),
@@ -77,14 +74,6 @@ def test_an_interrupt_is_one_sentence_and_leaves_nothing_half_written(work, comm
     assert "Traceback" not in ended.error and "Exception ignored" not in ended.error
     assert len(said) == 1 or command[1:] in MISTAKES
     assert names(work) == before
-
-
-def test_an_interrupted_fit_says_how_to_resume(work):
-    with held("fit step 2", *FIT, cwd=work) as process:
-        ended = process.interrupted()
-    assert ended.code == 130 and ended.error.endswith("milrec: interrupted\n") and "Traceback" not in ended.error
-    assert "Interrupted; go on with: milrec fit split --out fitted --resume" in ended.out
-    assert (work / "fitted.partial" / "checkpoint.safetensors").exists()
 
 
 def test_an_experiment_interrupted_before_its_first_job_says_how_to_resume(work, tmp_path):

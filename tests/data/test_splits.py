@@ -557,7 +557,7 @@ def test_a_split_folder_with_a_damaged_file_is_refused(tmp_path: Path, file: str
     split_users(full(20, 10), seed=0).save(tmp_path / "split")
     content = (tmp_path / "split" / file).read_bytes()
     (tmp_path / "split" / file).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(FolderError, match=f"file '{file}' is not the one that was saved"):
+    with pytest.raises(FolderError, match=f"file '{file}' has changed since it was saved"):
         Split.load(tmp_path / "split")
 
 

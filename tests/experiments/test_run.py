@@ -19,6 +19,8 @@ from milrec.results import Results
 from milrec.storage import locked
 from pausing import held
 
+pytestmark = pytest.mark.xdist_group("experiment")  # one worker: what it sets up takes long
+
 RECIPE = """
 title = "two models"
 seeds = [0, 1]

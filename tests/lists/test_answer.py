@@ -238,7 +238,7 @@ def test_a_model_that_folds_in_gives_no_reasons_for_very_many_items_and_says_so(
     assert any(listed.reasons for listed in one(recommender, adopted=recommender.item_ids[:4], reasons=1).items)
     answer = one(recommender, adopted=recommender.item_ids[:5], n=3, reasons=1)
     assert len(answer.items) == 3 and not any(listed.reasons for listed in answer.items)
-    assert answer.unmet == ("reasons: this model gives them for at most 4 adopted items, not 5",)
+    assert answer.unmet == ("reasons: this model gives them for at most 4 adopted items, not for 5",)
     table = recommender.recommend_new(recommender.item_ids[:5], n=3, reasons=1)
     assert table["unmet"].to_pylist() == list(answer.unmet) * 3
     assert one(fitted("ease"), adopted=recommender.item_ids[:5], n=3, reasons=1).unmet == ()
@@ -278,15 +278,19 @@ def test_one_adopted_item_speaks_for_all_or_against(recommender):
     [
         ({}, SettingsError, "say who the list is for: a known user, or adopted items"),
         ({"rejected": ["item 1"]}, SettingsError, "say who the list is for"),
-        ({"user": "known", "adopted": []}, SettingsError, "for a known user or for adopted items, not for both"),
-        ({"user": "known", "rejected": ["x"]}, SettingsError, "not for both"),
-        ({"user": "nobody"}, UnknownIdError, "unknown user 'nobody'; for a user the model has not met, give adopted"),
+        ({"user": "known", "adopted": []}, SettingsError, "for a known user or for adopted items, not both"),
+        ({"user": "known", "rejected": ["x"]}, SettingsError, "not both"),
+        ({"user": "nobody"}, UnknownIdError, "unknown user 'nobody'; for a new user, give adopted"),
         ({"adopted": ["nothing"]}, UnknownIdError, "unknown item 'nothing'"),
         ({"adopted": [], "n": 0}, SettingsError, "at least 1 item, not 0"),
         ({"adopted": [], "n": 2.5}, SettingsError, "at least 1 item, not 2.5"),
-        ({"adopted": [], "dial": float("nan")}, SettingsError, "a dial is a finite number"),
-        ({"adopted": [], "dial": "much"}, SettingsError, "a dial is a finite number"),
-        ({"adopted": [], "reasons": -1}, SettingsError, "reasons are a whole number from 0 up, not -1"),
+        ({"adopted": [], "dial": float("nan")}, SettingsError, "the dial must be a finite number"),
+        ({"adopted": [], "dial": "much"}, SettingsError, "the dial must be a finite number"),
+        (
+            {"adopted": [], "reasons": -1},
+            SettingsError,
+            "reasons must be a whole number from 0 up, not -1",
+        ),
         ({"adopted": [], "rules": ["long"]}, SettingsError, "'long' is not a rule"),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_rule_has_one_value_in_all_its_forms():
         ("long > 3", "is not a rule"),
         ("long >= 2.5", "is not a rule"),
         ("long >= 1.2.3%", "neither a count"),
-        ("long >= 101%", "'101%' is neither a count, as 2, nor a share, as '30%'"),
+        ("long >= 101%", "'101%' is neither a count, such as 2, nor a share, such as '30%'"),
         ("long >= 3 in 0", "first"),
         ("long >= 5 in 3", "the first 3 cannot hold 5 items"),
         (7, "7 is not a rule"),

@@ -290,7 +290,7 @@ def test_the_dial_by_hand():
 
 @pytest.mark.parametrize("dial", [np.nan, np.inf, -np.inf, "much", None])
 def test_a_dial_is_a_finite_number(dial):
-    with pytest.raises(SettingsError, match="a dial is a finite number, not "):
+    with pytest.raises(SettingsError, match="the dial must be a finite number, not "):
         dial_shift(dial, log_popularity(np.array([1, 2])))
 
 

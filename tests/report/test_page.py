@@ -18,6 +18,8 @@ from milrec.report.paper import MIL_PAIRS
 from milrec.report.summary import entries_of
 from milrec.results import Results
 
+pytestmark = pytest.mark.xdist_group("pages")  # one worker: a browser takes long to start
+
 RECIPE = """
 title = "A <small> run & its report"
 seeds = [0]

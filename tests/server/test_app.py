@@ -46,6 +46,8 @@ from milrec.server.registry import Registry
 from milrec.server.requests import read_request
 from milrec.settings import build
 
+pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
+
 
 class Client:
     """Requests to an app, one after another, without a process."""
@@ -468,14 +470,17 @@ def test_there_are_a_hundred_kinds_of_bad_requests():
         ({**TASTE, "n": 0}, "'n' is 0: input should be greater than or equal to 1"),
         ({**TASTE, "n": 61}, "'n' is 61; this server gives at most 60"),
         ({**TASTE, "rules": [{"tail": "long", "last": 1}]}, "unknown key 'rules.0.last'; known keys: tail, at_least"),
-        ({**TASTE, "rules": [{"tail": "long"}]}, "'rules.0': a rule has either at_least or at_most"),
+        ({**TASTE, "rules": [{"tail": "long"}]}, "'rules.0': a rule needs either at_least or at_most"),
         ({**TASTE, "model": "mll"}, "unknown model 'mll'; known models: ease, mil"),
-        ({"user": "nobody"}, "unknown user 'nobody'; for a user the model has not met, give adopted items"),
+        ({"user": "nobody"}, "unknown user 'nobody'; for a new user, give adopted items"),
         ({}, "say who the list is for"),
-        ([], 'a request is an object, as {"user": "u1"}; not []'),
+        ([], 'a request is an object, for example {"user": "u1"}, not []'),
         ({"user": 1.5}, "'user' is 1.5: an id is text or a whole number"),
         ({"adopted": ["i001", None]}, "'adopted.1' is None: an id is text or a whole number"),
-        ({**TASTE, "rules": [3]}, """'rules.0': a rule is an object, as {"tail": "long", "at_least": "30%"}; not 3"""),
+        (
+            {**TASTE, "rules": [3]},
+            """'rules.0': a rule is an object, for example {"tail": "long", "at_least": "30%"}, not 3""",
+        ),
         ({**TASTE, "n": 60, "reasons": 5, "rules": [{"tail": "long", "at_least": 1}] * 5}, "rules) comes to 660 over"),
     ],
 )
@@ -585,7 +590,7 @@ def test_what_does_not_change_is_made_once(registry, monkeypatch):
     client = Client(create_app(Server(registry)))
     assert client.get("/docs").text == client.get("/docs").text == "page" and len(made) == 1
     recommender = registry.model("mil").recommender
-    assert recommender._directions is recommender._directions
+    assert recommender._likeness is recommender._likeness
     assert recommender.catalogue.falling is recommender.catalogue.falling
 
 
@@ -620,7 +625,7 @@ def test_pages_of_other_sites_are_kept_out(registry):
 
 def test_requests_that_wait_are_scored_together_and_those_given_up_not_at_all(folders, mil):
     sizes: list[int] = []
-    registry = Registry({"mil": folders["mil"]}, together=64, look=sizes.append)
+    registry = Registry({"mil": folders["mil"]}, together=64, observe=sizes.append)
     served, gate = registry.model(None), threading.Event()
     registry.batcher.call(gate.wait)
     queries = [Query(user=user, n=5, dial=place / 10) for place, user in enumerate(mil.user_ids[:9])]
@@ -640,7 +645,7 @@ def test_requests_that_wait_are_scored_together_and_those_given_up_not_at_all(fo
 
 def test_one_request_at_a_time_is_a_setting(folders):
     sizes: list[int] = []
-    registry = Registry({"mil": folders["mil"]}, together=1, look=sizes.append)
+    registry = Registry({"mil": folders["mil"]}, together=1, observe=sizes.append)
     futures = [registry.batcher.answer(registry.model(None), Query(adopted=[], n=n)) for n in (1, 2, 3)]
     assert [len(future.result().items) for future in futures] == [1, 2, 3]
     registry.stop()
@@ -709,7 +714,7 @@ def test_large_lists_are_made_in_portions_and_models_take_turns(folders, monkeyp
 def test_a_request_whose_client_has_gone_is_given_up(folders, caplog):
     caplog.set_level("INFO", "milrec.server.app")
     sizes: list[int] = []
-    registry = Registry({"mil": folders["mil"]}, together=4, look=sizes.append)
+    registry = Registry({"mil": folders["mil"]}, together=4, observe=sizes.append)
     release = threading.Event()
     registry.batcher.call(release.wait)
 
@@ -849,7 +854,7 @@ def test_a_variable_for_keys_without_a_key_does_not_open_the_door(monkeypatch, t
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 65, "a\nb", "ä"])
 def test_a_key_needs_a_plain_name(name):
-    with pytest.raises(SettingsError, match="is not a name for a key"):
+    with pytest.raises(SettingsError, match="cannot be the name of a key"):
         new_key(name)
 
 
@@ -879,7 +884,7 @@ def bad_folder(kind: str, folder: Path) -> str:
     """Damage a model folder; what the refusal says of it."""
     if kind == "flipped weight":
         flip(folder / "weights.safetensors")
-        return "is not the one that was saved"
+        return "has changed since it was saved"
     if kind == "flipped manifest":
         text = (folder / "milrec.json").read_text()
         (folder / "milrec.json").write_text(text.replace('"seed": 0', '"seed": 4'))
@@ -889,7 +894,7 @@ def bad_folder(kind: str, folder: Path) -> str:
         return "holds 'model.pkl', which milrec did not write"
     if kind == "pickle inside":
         (folder / "weights.safetensors").write_bytes(pickle.dumps({"harm": 1}))
-        return "is not the one that was saved"
+        return "has changed since it was saved"
     if kind == "missing file":
         (folder / "removed.arrow").unlink()
         return "is missing"
@@ -916,14 +921,14 @@ def test_a_folder_that_is_taken_away_while_it_is_read_is_refused(folders, monkey
     registry = Registry({"mil": folders["mil"]}, together=4)
     monkeypatch.setattr(milrec.Recommender, "load", fails)
     answer = Client(create_app(Server(registry))).post("/v1/models/mil/reload")
-    assert answer.status_code == 409 and "was it being replaced?" in refused(answer)
+    assert answer.status_code == 409 and "if it is being replaced, try again" in refused(answer)
     registry.stop()
 
 
 def test_a_model_that_makes_no_list_is_refused(folders, monkeypatch):
     registry = Registry({"mil": folders["mil"]}, together=4)
     monkeypatch.setattr(milrec.Recommender, "answer", lambda self, asked: 1 / 0)
-    with pytest.raises(FolderError, match="makes no list"):
+    with pytest.raises(FolderError, match="cannot make a list"):
         registry.reload("mil")
     registry.stop()
 
@@ -956,7 +961,7 @@ def test_a_reload_outlasts_the_time_limit_and_whoever_asked_for_it(folders, monk
 def test_a_reload_that_waits_reads_the_folder_after_the_one_before(folders):
     registry = Registry({"mil": folders["mil"]}, together=4)
     with registry._loading, ThreadPoolExecutor(1) as pool:
-        with pytest.raises(FolderError, match="another reload is under way"):
+        with pytest.raises(FolderError, match="another reload is running"):
             registry.reload("mil")
         waiting = pool.submit(registry.reload, "mil", wait=True)
         time.sleep(0.05)
@@ -1279,7 +1284,7 @@ def test_mistakes_at_the_start_are_one_sentence(folders, tmp_path):
         for arguments, sentence in (
             ([], "say what to serve"),
             ([tmp_path / "none"], "there is no model folder"),
-            ([tmp_path / "bad"], "is not the one that was saved"),
+            ([tmp_path / "bad"], "has changed since it was saved"),
             ([folders["mil"], "--keys", tmp_path / "none"], "there is no key file"),
             ([folders["mil"], "--port", port], f"port {port} is in use; choose another --port"),
             (

@@ -21,6 +21,8 @@ from milrec.server.keys import new_key
 from milrec.storage import MANIFEST
 from pausing import LONG
 
+pytestmark = pytest.mark.xdist_group("pages")  # one worker: a browser takes long to start
+
 HOSTILE = '<img src="x" onerror="document.title = 1"><b>Bold</b> & "quoted"'
 NAMES = ["ce-point", "multinomial", "mil"]
 

@@ -2,11 +2,10 @@
 
 import json
 import math
-import os
-import signal
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -31,6 +30,7 @@ from milrec.training.loop import fit
 from milrec.training.presets import settings_for
 from milrec.training.progress import Watch
 from milrec.training.settings import TrainingSettings
+from pausing import Pause
 
 QUICK = {"n_factors": 6, "batch_size": 20, "learning_rate": 1e-2, "schedule": "constant", "averaging": 0}
 QUICK |= {"validate_every": None, "patience": 8, "slack": 0}
@@ -393,15 +393,12 @@ from milrec.training.loop import fit
 from milrec.training.progress import Watch
 from milrec.training.settings import fit_settings
 
-def report(progress):
-    print(progress.iteration, flush=True)
-
 folder, threads = Path(sys.argv[1]), int(sys.argv[2])
 torch.set_num_threads(threads)
 data = Interactions.load(folder / "data")
 settings = fit_settings(json.loads((folder / "settings.json").read_text()))
 model = build_model(settings.model, data.n_users, data.n_items)
-fit(model, data, settings, 7, Watch(checkpoint=folder / "checkpoint", report=report))
+fit(model, data, settings, 7, Watch(checkpoint=folder / "checkpoint"))
 """
 
 
@@ -411,14 +408,12 @@ def test_a_killed_fit_resumes_to_exactly_the_same_weights(checkerboard, tmp_path
     checkerboard.save(tmp_path / "data")
     (tmp_path / "settings.json").write_text(json.dumps(settings.model_dump()))
     command = [sys.executable, "-c", KILLED_PROGRAM, str(tmp_path), str(torch.get_num_threads())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if int(line) == 30:
-                os.kill(process.pid, signal.SIGKILL)
-                break
-    assert process.returncode == -signal.SIGKILL
+    with closing(Pause("fit step 30")) as pause, subprocess.Popen(command, env=pause.environment) as process:
+        pause.watch(process)
+        pause.arrive()
+        process.kill()
     with safe_open(tmp_path / "checkpoint", framework="pt") as file:
-        assert 29 <= json.loads(file.metadata()["milrec"])["iteration"] < 200
+        assert json.loads(file.metadata()["milrec"])["iteration"] == 30
     steps = []
     resumed, again = fitted(
         checkerboard,
@@ -428,7 +423,7 @@ def test_a_killed_fit_resumes_to_exactly_the_same_weights(checkerboard, tmp_path
         report=lambda progress: steps.append(progress.iteration),
     )
     unbroken, history = fitted(checkerboard, settings, seed=7)
-    assert len(steps) <= 171 and steps[-1] == 200
+    assert steps == list(range(31, 201))
     assert weight_bytes(resumed) == weight_bytes(unbroken)
     assert without_seconds(again) == without_seconds(history)
 

@@ -1,26 +1,24 @@
 """The command line: one thin function per command. Errors are one sentence and a non-zero code, never a traceback.
 
-Heavy modules are imported inside the commands, so that `--help` and mistakes are answered at once.
+Heavy modules are imported inside the commands, so that `--help` and errors appear at once.
 """
 
 from __future__ import annotations
 
 import errno
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from milrec.cli.data import download, prepare, simulate, split
 from milrec.cli.errors import in_options
-from milrec.cli.lists import Dial, items, recommend, similar
+from milrec.cli.experiments import demo, experiment, report
+from milrec.cli.fit import evaluate, fit
+from milrec.cli.lists import items, recommend, similar
 from milrec.cli.serve import serve, serve_demo
-from milrec.data.downloads import NAMES
-from milrec.data.formats import Format
-from milrec.errors import FolderError, MilrecError, SettingsError
-from milrec.losses import LOSSES
-from milrec.models.settings import MODELS
+from milrec.errors import FolderError, MilrecError
 
 app = typer.Typer(
     name="milrec",
@@ -29,21 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Recommend from implicit feedback without mistaking missing for disliked.\n\n"
-    "A first walk: milrec demo. On your own table: prepare → split → fit → evaluate → recommend.",
+    "To see what it does: milrec demo. With your own table: prepare → split → fit → evaluate → recommend.",
 )
-
-
-class ProtocolName(StrEnum):
-    interactions = "interactions"
-    users = "users"
-
-
-class PartName(StrEnum):
-    validation = "validation"
-    test = "test"
-
-
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
 
 
 def _version(wanted: bool) -> None:
@@ -63,258 +48,6 @@ def _options(
     pass
 
 
-@app.command()
-def demo(out: Annotated[Path, typer.Option(help="Folder for the run and its report.")] = Path("milrec-demo")) -> None:
-    """Simulate a catalogue, fit four models and write a report: the whole product in two minutes."""
-    from milrec.cli.experiments import run_in_view
-    from milrec.cli.output import say
-    from milrec.experiments.recipe import demo_recipe
-
-    say(f"Report: {run_in_view(demo_recipe(), out).resolve()}")
-
-
-@app.command()
-def download(
-    name: Annotated[str, typer.Argument(help=", ".join(NAMES))],
-    out: Annotated[Path, typer.Option(help="Folder for the archive.")] = Path(),
-) -> None:
-    """Fetch a public data set (terms first); a broken download goes on where it stopped."""
-    from milrec.cli.output import say
-    from milrec.cli.progress import bytes_bar
-    from milrec.data.downloads import known_download
-    from milrec.data.fetch import fetch
-
-    wanted = known_download(name)
-    say(wanted.terms)
-    with bytes_bar(wanted.file_name) as report:
-        archive = fetch(wanted, out, report)
-    say(f"Fetched and checked: {archive}\nNext: milrec prepare {archive} --out {name}")
-
-
-@app.command()
-def simulate(
-    out: Annotated[Path, typer.Option(help="Data folder to write.")],
-    users: Annotated[int, typer.Option(help="Number of users.")] = 2_000,
-    items: Annotated[int, typer.Option(help="Number of items.")] = 1_200,
-    seed: Annotated[int, typer.Option(help="Same seed, same catalogue.", min=0)] = 0,
-    force: Force = False,
-) -> None:
-    """Make a catalogue with titles, genres, a heavy popularity tail and known true preferences."""
-    from milrec.cli.output import facts_table
-    from milrec.data.simulation import Simulation
-    from milrec.data.simulation import simulate as simulated
-    from milrec.storage import refuse_if_in_the_way
-
-    refuse_if_in_the_way(out, "data", force)
-    data = simulated(Simulation(n_users=users, n_items=items), seed)
-    data.save(out, {"source": f"simulation, seed {seed}"}, replace=force)
-    facts_table(f"Simulated → {out}", data.facts())
-
-
-@app.command()
-def prepare(
-    source: Annotated[
-        Path, typer.Argument(help="A CSV/TSV or Parquet file, or the original archive or folder of a data set.")
-    ],
-    out: Annotated[Path, typer.Option(help="Data folder to write.")],
-    format: Annotated[Format, typer.Option(help="How to read the source.")] = Format.auto,
-    user: Annotated[str | None, typer.Option(help="Column with users. Recognised: user, user_id, userId, …")] = None,
-    item: Annotated[str | None, typer.Option(help="Column with items. Recognised: item, item_id, movieId, …")] = None,
-    value: Annotated[
-        str | None, typer.Option(help="Column with ratings or counts. Left out: every row is adopted.")
-    ] = None,
-    time: Annotated[
-        str | None, typer.Option(help="Column with times; of several ratings of a pair the last stands.")
-    ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value, as test=0; repeated: all must hold."),
-    ] = None,
-    adopt_min: Annotated[float | None, typer.Option(help="Ratings from here on are adopted.")] = None,
-    reject_max: Annotated[float | None, typer.Option(help="Ratings up to here are rejected.")] = None,
-    min_per_user: Annotated[int | None, typer.Option(help="Adopted items a user needs.", min=1)] = None,
-    min_per_item: Annotated[
-        int | None, typer.Option(help="Adopters an item needs; 0 keeps what is only rejected, for a test part.", min=0)
-    ] = None,
-    titles: Annotated[Path | None, typer.Option(help="CSV or Parquet with an item column and a title column.")] = None,
-    force: Force = False,
-) -> None:
-    """Read interactions into a data folder: thresholds and filters applied, duplicates merged and counted."""
-    from milrec.cli.output import facts_table, note
-    from milrec.data.read import parse_conditions, prepare_source
-    from milrec.data.tables import VALUE_NAMES, Columns
-    from milrec.storage import refuse_if_in_the_way
-
-    refuse_if_in_the_way(out, "data", force)
-    own = {"adopt_min": adopt_min, "reject_max": reject_max, "min_per_user": min_per_user, "min_per_item": min_per_item}
-    columns = Columns(user, item, value, time, parse_conditions(where or []))
-    read_as, rows, filters, prepared = prepare_source(source, format.value, columns, titles, own)
-    if rows.note:
-        note(in_options(rows.note))
-    if value in VALUE_NAMES[:4] and not filters.are_thresholds:
-        note(f"column '{value}' is taken as a count, every row above 0 as adopted; for ratings say --adopt-min")
-    chosen = {name: limit for name, limit in vars(filters).items() if limit is not None}
-    asked = {"where": dict(columns.where)} if columns.where else {}
-    facts = {"source": source.name, "format": read_as, **asked, "filters": chosen, **prepared.counts}
-    prepared.interactions.save(out, facts, replace=force)
-    shown = {**facts, "filters": ", ".join(f"{name} {limit:g}" for name, limit in chosen.items())}
-    facts_table(f"Prepared → {out}", {**shown, **prepared.interactions.facts()})
-
-
-@app.command()
-def split(
-    data: Annotated[Path, typer.Argument(help="Data folder from prepare or simulate.")],
-    out: Annotated[Path, typer.Option(help="Split folder to write.")],
-    protocol: Annotated[
-        ProtocolName, typer.Option(help="80/10/10 over interactions, or held-out users (80 % told, 20 % to be found).")
-    ] = ProtocolName.interactions,
-    test: Annotated[
-        Path | None, typer.Option(help="Data folder that is the test part: later rows, or rows marked for it.")
-    ] = None,
-    held_out: Annotated[
-        float | None, typer.Option(help="Share of pairs for validation (0.1); without --test as much again for test.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same split.", min=0)] = 0,
-    force: Force = False,
-) -> None:
-    """Keep back a validation and a test part; where the data comes with a test part (--test), a validation part alone.
-
-    Of such a test part, pairs with a user that DATA does not know, pairs that stand in DATA too, and pairs with an item
-    that has no training interaction are dropped and counted.
-    """
-    from milrec.cli.output import facts_table
-    from milrec.data.interactions import Interactions
-    from milrec.data.splits import split_given, split_interactions, split_users
-    from milrec.storage import open_folder, refuse_if_in_the_way
-
-    refuse_if_in_the_way(out, "split", force)
-    manifest = open_folder(data, "data")
-    facts = {"source": manifest.facts.get("source"), "data_fingerprint": manifest.fingerprint()}
-    whole, share = Interactions.read_from(manifest), 0.1 if held_out is None else held_out
-    if protocol is ProtocolName.users and (test is not None or held_out is not None):
-        raise SettingsError("--protocol users holds out a tenth of the users; leave it out with --test or --held-out")
-    if test is not None:
-        given = open_folder(test, "data")
-        facts |= {"test_source": given.facts.get("source"), "test_fingerprint": given.fingerprint()}
-        divided = split_given(whole, Interactions.read_from(given), seed, share)
-    elif protocol is ProtocolName.users:
-        divided = split_users(whole, seed)
-    else:
-        divided = split_interactions(whole, seed, share)
-    divided.save(out, facts, replace=force)
-    facts_table(f"Split → {out}", divided.facts())
-
-
-@app.command()
-def fit(
-    split: Annotated[Path, typer.Argument(help="Split folder.")],
-    out: Annotated[Path, typer.Option(help="Model folder to write.")],
-    model: Annotated[
-        str | None,
-        typer.Option(help=f"{', '.join(MODELS)}, or a row of the paper: see milrec models."),
-    ] = None,
-    loss: Annotated[str | None, typer.Option(help=", ".join(sorted(LOSSES)))] = None,
-    set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="A setting by name, as epochs=30; may be repeated. A wrong name is answered with the list.",
-            metavar="KEY=VALUE",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same weights.", min=0)] = 0,
-    refit: Annotated[
-        bool,
-        typer.Option("--refit", help="Then fit anew on training + validation, for as many steps as validation chose."),
-    ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was broken off.")] = False,
-    force: Force = False,
-) -> None:
-    """Fit a model; by default the denoising autoencoder with the missing information loss, stopping early."""
-    from milrec.cli.fit import FolderFit
-    from milrec.settings import parse_assignments
-    from milrec.training.presets import settings_for
-
-    FolderFit(split, out, settings_for(model, loss, parse_assignments(set or [])), seed, refit).run(resume, force)
-
-
-@app.command()
-def evaluate(
-    model: Annotated[Path, typer.Argument(help="Model folder.")],
-    split: Annotated[Path, typer.Argument(help="The split folder that the model was fitted on.")],
-    on: Annotated[PartName, typer.Option(help="Which part to judge on.")] = PartName.test,
-    json: Annotated[Path | None, typer.Option(help="Write all measures to this file.")] = None,
-    dial: Dial = 0.0,
-) -> None:
-    """Judge a model's lists: accuracy, novelty, and how they spread over the popularity tail."""
-    from milrec.storage import check_place, open_folder, write_json
-
-    if json is not None:
-        check_place(json)
-    open_folder(model, "model")
-    open_folder(split, "split")
-    from milrec.cli.output import evaluation_table
-    from milrec.cli.progress import progress_bar
-    from milrec.data.splits import Split
-    from milrec.recommender import Recommender
-
-    recommender, divided = Recommender.load(model), Split.load(split)
-    with progress_bar("Evaluating", "users") as report:
-        found = recommender.evaluate(divided, on.value, report, dial)
-    if json is not None:
-        write_json(json, found.as_json())
-    evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
-
-
-for command in (recommend, similar, items, serve, serve_demo):
-    app.command()(command)
-
-
-@app.command()
-def experiment(
-    recipe: Annotated[Path, typer.Argument(help="Recipe, a TOML file.")],
-    out: Annotated[Path, typer.Option(help="Run folder; a run that was stopped goes on there.")],
-    data: Annotated[Path | None, typer.Option(help="Data folder, instead of the recipe's own.")] = None,
-    test: Annotated[Path | None, typer.Option(help="Data folder that is the test part of --data.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only this model of the recipe; may be repeated.")] = None,
-    tuned: Annotated[
-        Path | None,
-        typer.Option(help="Finished run, on the same split or other data, whose tuned values are taken: no search."),
-    ] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Instead of the recipe's seeds; may be repeated.")] = None,
-    trials: Annotated[int | None, typer.Option(help="Instead of the recipe's number of trials per model.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Fits at once; by default as many as cores.")] = None,
-) -> None:
-    """Carry out a recipe: search settings on validation, fit and judge every model with every seed.
-
-    Ends with results.json and a report. Stop it at any time: the same command goes on where it was.
-    """
-    if not recipe.is_file():
-        raise SettingsError(f"there is no file '{recipe}'")
-    from milrec.cli.experiments import run_in_view
-    from milrec.cli.output import say
-    from milrec.experiments.recipe import Instead, read_recipe
-
-    wanted = read_recipe(recipe, data, Instead(test, only, tuned, seed, trials))
-    page = run_in_view(wanted, out, jobs)
-    say(f"Results: {out / 'results.json'}\nReport: {page}")
-
-
-@app.command()
-def report(
-    run: Annotated[Path, typer.Argument(help="Run folder from experiment or demo, or a results.json.")],
-    out: Annotated[Path | None, typer.Option(help="HTML file to write; by default RUN/report.html.")] = None,
-) -> None:
-    """Write the report page of a run: one file that opens offline."""
-    from milrec.cli.output import say
-    from milrec.report.page import write_report
-    from milrec.results import Results, results_file
-
-    page = out or results_file(run).with_name("report.html")
-    say(f"Report: {write_report(Results.read(run), page)}")
-
-
-@app.command()
 def models() -> None:
     """List the models, the paper's names for them, and the losses."""
     from milrec.cli.output import models_table
@@ -322,9 +55,8 @@ def models() -> None:
     models_table()
 
 
-@app.command()
 def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run folder.")]) -> None:
-    """Say what a folder holds; it is checked on the way."""
+    """Check a folder and show what is in it."""
     from milrec.cli.output import show_folder
     from milrec.storage import folder_kind, open_folder
 
@@ -336,8 +68,14 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
     show_folder(open_folder(path, kind))
 
 
+_COMMANDS = (demo, download, simulate, prepare, split, fit, evaluate, recommend, similar, items, serve, serve_demo,
+             experiment, report, models, show)  # fmt: skip
+for command in _COMMANDS:
+    app.command()(command)
+
+
 def main() -> None:
-    """Run a command; a mistake ends with one sentence and code 1 (2 for wrong usage), an interrupt with 130."""
+    """Run a command. A mistake ends it with one sentence and code 1 (wrong usage: 2), an interrupt with code 130."""
     try:
         try:
             app()
@@ -353,7 +91,7 @@ def main() -> None:
             _fail("the disk is full; nothing was half-written", 1)
         _fail(f"{error.strerror or error}: '{error.filename}'" if error.filename else str(error), 1)
     except MemoryError:
-        _fail("there is not enough memory for this", 1)
+        _fail("there is not enough memory", 1)
 
 
 def _fail(sentence: str, code: int) -> None:

@@ -1,4 +1,4 @@
-"""The commands that make lists and look things up: recommend, similar, items."""
+"""The commands that make lists and look up items: recommend, similar, items."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ from typing import Annotated
 
 import typer
 
+from milrec.cli.options import Dial, ModelClass, named_classes
 from milrec.data.formats import ANY_LIST_ENDING
 from milrec.errors import SettingsError
-
-Dial = Annotated[
-    float, typer.Option(help="Rank by score - DIAL × ln(popularity): above 0 lists rarer items, below 0 popular ones.")
-]
 
 
 def recommend(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
-    more_users: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Further users after --user.")
-    ] = None,
+    more_users: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="More users, after --user.")] = None,
     user: Annotated[list[str] | None, typer.Option(help="A known user; may be repeated.")] = None,
     adopted: Annotated[
         str | None, typer.Option(help="Items of a new user: ID,ID,… (quote an id that has a comma).")
     ] = None,
-    rejected: Annotated[str | None, typer.Option(help="Items that the new user rejects: ID,ID,…")] = None,
+    rejected: Annotated[str | None, typer.Option(help="Items that the new user rejected: ID,ID,…")] = None,
     all: Annotated[bool, typer.Option("--all", help="Every known user; needs --out.")] = False,
     n: Annotated[int, typer.Option("-n", help="Length of a list.", min=1)] = 20,
     allow: Annotated[
@@ -35,23 +30,24 @@ def recommend(
         Path | None, typer.Option(help="File with items that may not be listed, one id per line.")
     ] = None,
     known: Annotated[
-        Path | None, typer.Option(help="Data folder: never list what users have or rejected there.")
+        Path | None, typer.Option(help="Data folder: items that users have or rejected there are never listed.")
     ] = None,
     dial: Dial = 0.0,
     rule: Annotated[
         list[str] | None,
-        typer.Option(help="As 'long >= 30%' or 'short <= 2 in 10'; may be repeated, earlier rules win."),
+        typer.Option(help="E.g. 'long >= 30%' or 'short <= 2 in 10'; may be repeated, and earlier rules win."),
     ] = None,
-    reasons: Annotated[int, typer.Option(help="So many adopted items that speak for each item.", min=0)] = 0,
+    reasons: Annotated[int, typer.Option(help="How many adopted items to name as reasons for each item.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help=f"Write to a {ANY_LIST_ENDING} file instead.")] = None,
+    model_class: ModelClass = None,
 ) -> None:
-    """Make lists: for known users, for a new user from adopted items alone, or for everybody as one table.
+    """Make lists: for known users, for a new user from adopted items, or for all users in one table.
 
-    Each row: rank, item, title, score (the logit, less the dial's part; higher is better), popularity (adopters) and
-    tail interval. Training and validation items are left out, so that lists can be judged on the test part; for lists
-    that go live, give the whole data set with --known, and nothing that a user has or has rejected is listed.
-    A rule sets how many items (or what share) of a list, or of its first places, are from the short, medium or long
-    tail; one that cannot be met is met as far as possible, and said: in a note, or in the column `unmet` of a file.
+    Each row has rank, item, title, score (the logit minus the dial's part; higher is better), popularity (adopters)
+    and tail interval. Training and validation items are left out, so that lists can be measured on the test part; for
+    lists that go live, give the whole data set with --known, and nothing that a user has or rejected is listed.
+    A rule says how many items (or what share) of a list, or of its first places, come from the short, medium or long
+    tail. A rule that cannot be met is met as far as possible; a note, or the column `unmet` of a file, then says so.
     """
     from milrec.data.interactions import Interactions
     from milrec.lists.export import check_list_file, write_batches
@@ -60,17 +56,17 @@ def recommend(
 
     users = [*(user or []), *(more_users or [])]
     if more_users and not user:
-        raise SettingsError(f"'{more_users[0]}' is not expected; name users with --user")
+        raise SettingsError(f"'{more_users[0]}' is unexpected; name users with --user")
     if sum([bool(users), adopted is not None, all]) != 1:
         raise SettingsError("say who the list is for, in one way: --user ID, or --adopted ID,ID,…, or --all")
     if rejected is not None and adopted is None:
-        raise SettingsError("--rejected goes with --adopted; of known users the rejected items are known")
+        raise SettingsError("--rejected needs --adopted; the rejected items of known users are known")
     if all and out is None:
         raise SettingsError(f"--all needs --out FILE ({ANY_LIST_ENDING})")
     rules = [Rule.parse(text) for text in rule or []]
     allowed, excluded = _ids_in(allow), _ids_in(exclude)
     if allowed == []:
-        raise SettingsError(f"'{allow}' allows nothing: it has no id")
+        raise SettingsError(f"'{allow}' allows nothing: it contains no id")
     if out is not None:
         check_list_file(out)
     open_folder(model, "model")
@@ -79,7 +75,7 @@ def recommend(
     from milrec.cli.progress import progress_bar
     from milrec.recommender import Recommender
 
-    recommender = Recommender.load(model)
+    recommender = Recommender.load(model, named_classes(model_class))
     if everything is not None:
         recommender = recommender.leaving_out(Interactions.read_from(everything))
     for name, ids in (("allow", allowed), ("exclude", excluded)):
@@ -87,10 +83,10 @@ def recommend(
             note(f"{outside} of {len(ids)} ids in the {name} file are not in the catalogue")
     unmet: list[str] = []
 
-    def told(who: object, sentences: str) -> None:
+    def keep_unmet(who: object, sentences: str) -> None:
         unmet.append(sentences if who is None else f"user '{who}': {sentences}")
 
-    how = (n, allowed, excluded, dial, rules, reasons, told)
+    how = (n, allowed, excluded, dial, rules, reasons, keep_unmet)
     if all:
         assert out is not None
         total = recommender.fitted.train.n_users
@@ -98,7 +94,7 @@ def recommend(
             rows = write_batches(out, recommender.recommend_all(*how), lambda done: report(min(done, total), total))
         say(f"{rows:,} rows for {total:,} users → {out}")
         if unmet:
-            note(f"{len(unmet):,} of {total:,} lists are not all that was asked for; see the column unmet")
+            note(f"{len(unmet):,} of {total:,} lists do not meet every rule or lack reasons; see the column unmet")
         return
     if adopted is not None:
         lists = recommender.recommend_new(_ids_of(adopted), _ids_of(rejected or ""), *how)
@@ -117,21 +113,23 @@ def similar(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
     item: Annotated[str, typer.Argument(help="Item id.")],
     n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 20,
+    model_class: ModelClass = None,
 ) -> None:
-    """Items that the model finds similar to an item."""
+    """Show the items that are most like an item, according to the model."""
     from milrec.storage import open_folder
 
     open_folder(model, "model")
     from milrec.cli.output import table_of_lists
     from milrec.recommender import Recommender
 
-    table_of_lists(Recommender.load(model).similar_items(item, n))
+    table_of_lists(Recommender.load(model, named_classes(model_class)).similar_items(item, n))
 
 
 def items(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
-    search: Annotated[str, typer.Option(help="Words of a title, or their beginnings; or an item id.")] = "",
+    search: Annotated[str, typer.Option(help="Words of a title or how they begin, or an item id.")] = "",
     n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 20,
+    model_class: ModelClass = None,
 ) -> None:
     """Find items by title, the most popular first."""
     from milrec.storage import open_folder
@@ -140,16 +138,16 @@ def items(
     from milrec.cli.output import table_of_lists
     from milrec.recommender import Recommender
 
-    table_of_lists(Recommender.load(model).find_items(search, n))
+    table_of_lists(Recommender.load(model, named_classes(model_class)).find_items(search, n))
 
 
 def _ids_of(text: str) -> list[str]:
-    """Ids between commas; an id with a comma stands in double quotes."""
+    """Ids separated by commas; an id that contains a comma is in double quotes."""
     return [field for row in csv.reader([text]) for field in row if field != ""]
 
 
 def _ids_in(path: Path | None) -> list[str] | None:
-    """One id per line, exactly as it stands there."""
+    """One id per line, exactly as written."""
     if path is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the command line shows: tables and facts on standard output, progress bars and notes on standard error."""
+"""What the command line prints: tables and facts on standard output, notes on standard error."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "c
 
 
 def say(text: str) -> None:
-    """A plain line to standard output."""
+    """Print a line to standard output."""
     sys.stdout.write(text + "\n")
 
 
 def note(text: str) -> None:
-    """Something to know, to standard error."""
+    """Print a note to standard error."""
     sys.stderr.write(f"note: {text}\n")
 
 
@@ -57,7 +57,7 @@ def evaluation_table(title: str, found: Evaluation) -> None:
     _console().print(table)
     shares = ", ".join(f"{name} {found.top_shares[name]:.1f} %" for name in TAIL_NAMES)
     say(
-        f"Users with items to be found: {found.n_users:,} "
+        f"Users with items to find: {found.n_users:,} "
         f"(pairs dropped, item not in the catalogue: {found.dropped_targets:,})"
     )
     say(f"Top 200 by tail: {shares} (cuts {found.interval_cuts[0]} / {found.interval_cuts[1]})")
@@ -68,7 +68,7 @@ def evaluation_table(title: str, found: Evaluation) -> None:
 
 
 def measures_table(results: Results) -> None:
-    """The models of a run side by side, the best of each column bold."""
+    """The models of a run, one per row, with the best value of each column in bold."""
     evaluations = [run.evaluation for run in results.models]
     shown = [name for name in _SHOWN if any(one.mean(name) is not None for one in evaluations)]
     best = {name: max(value for one in evaluations if (value := one.mean(name)) is not None) for name in shown}
@@ -93,7 +93,7 @@ def _measure_cell(value: float | None, best: float) -> str:
 
 
 def table_of_lists(lists: pa.Table) -> None:
-    """Lists for people on a terminal, tab-separated text for a pipe."""
+    """Lists as a table on a terminal, as tab-separated text in a pipe."""
     names = lists.column_names
     if not sys.stdout.isatty():
         writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
@@ -128,7 +128,7 @@ def models_table() -> None:
 
 
 def show_folder(manifest: Manifest) -> None:
-    """The facts of a checked folder, long ones left out."""
+    """The facts of a folder that has been checked, except for long ones."""
     facts = {name: value for name, value in manifest.facts.items() if name not in ("settings", "history", "recipe")}
     facts_table(f"{manifest.path}: a milrec {manifest.kind} folder, checked", {"kind": manifest.kind, **facts})
     history = manifest.facts.get("history")
@@ -209,5 +209,5 @@ def _cell(value: Any) -> str:
 
 
 def _console() -> Console:
-    """Wide enough for a table even where the width of the terminal is not known."""
+    """Wide enough for a table even if the width of the terminal is not known."""
     return Console(width=None if sys.stdout.isatty() else 150)

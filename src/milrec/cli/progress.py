@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for work of which the total is known as it goes."""
+    """A bar for work whose total becomes known as it proceeds."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -56,7 +56,7 @@ def bytes_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
 
 @contextmanager
 def _bar(progress: Progress, title: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar that appears with the first news: work that cannot begin shows its error alone."""
+    """A bar that appears with the first report, so that work which cannot start shows only its error."""
     task = progress.add_task(title, total=None)
 
     def report(done: int, total: int | None) -> None:
@@ -85,7 +85,7 @@ class FitDisplay:
 
     def __enter__(self) -> FitDisplay:
         self.interruptible.__enter__()
-        return self  # the bar appears with the first step: a fit that cannot begin shows its error alone
+        return self  # the bar appears with the first step, so that a fit which cannot start shows only its error
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.progress.stop()
@@ -105,7 +105,7 @@ def _state(now: FitProgress) -> str:
 
 
 class RunDisplay:
-    """A bar for all jobs of a run, with the time left, and one for each that is on its way."""
+    """A bar for all jobs of a run, with the time left, and one for each job that is running."""
 
     def __init__(self, n_jobs: int) -> None:
         self.bars = Progress(
@@ -133,7 +133,7 @@ class RunDisplay:
         if job.name not in self.rows:
             self.rows[job.name] = self.bars.add_task(escape(job.title), total=None, note="")
         if isinstance(event, Judging):
-            done, shown = event.judged, "judging, left ≤"
+            done, shown = event.judged, "evaluating, left ≤"
         else:
             epoch = "" if event.epoch is None else f"epoch {event.epoch:.1f} "
             best = "" if event.best is None else f"val {event.best:.4f} "

@@ -9,7 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from milrec.kernels.jit import ADOPTED, REJECTED, compiled, inlined
-from milrec.kernels.losses import block_slopes, cells_within, dot, multinomial_slopes, pair_cell, softmax_sums
+from milrec.kernels.losses import (
+    PAIR_LOGITS,
+    block_slopes,
+    cells_within,
+    dot,
+    multinomial_slopes,
+    pair_cell,
+    sigmoid,
+    softmax_sums,
+)
 
 LINEAR, SIGMOID, TANH, RELU = 0, 1, 2, 3  # activations of an encoder
 _BLOCK = 256  # items whose weights are used by all users before the next ones are read
@@ -142,11 +151,17 @@ def mean_pair_slopes(kind, p, z, row_weight, adopted_logits, partner_slopes, sum
     sums[:] = f4(0.0)
     share = f4(1.0) / f4(max(adopted_logits.size, 1))
     for a in range(adopted_logits.size):
-        partner = f4(0.0)
-        for j in range(z.size):
-            _, up, down = pair_cell(kind, adopted_logits[a], z[j], p)
-            partner += row_weight[j] * up
-            sums[j] += row_weight[j] * down
+        logit, partner = adopted_logits[a], f4(0.0)
+        if kind == PAIR_LOGITS:  # a short loop, so that the compiler makes several numbers at a time
+            for j in range(z.size):
+                wrong = row_weight[j] * sigmoid(z[j] - logit)
+                partner -= wrong
+                sums[j] += wrong
+        else:
+            for j in range(z.size):
+                _, up, down = pair_cell(kind, logit, z[j], p)
+                partner += row_weight[j] * up
+                sums[j] += row_weight[j] * down
         partner_slopes[a] += share * partner
     for j in range(z.size):
         z[j] = share * sums[j]

@@ -21,7 +21,7 @@ Ranked = npt.NDArray[np.int64]  # items by number, best first
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """An answer in numbers."""
+    """A list in numbers."""
 
     items: Ranked
     scores: npt.NDArray[np.float32]
@@ -72,7 +72,7 @@ def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
 
 
 def _listed(scorer: Scorer, catalogue: Catalogue, asked: Asked, row: npt.NDArray[np.float32]) -> Listed:
-    """The best items of a row of scores, in which all that a user must not be shown is -inf already."""
+    """The best items of a row of scores, in which items that the user must not be shown are already -inf."""
     wish = asked.wanted
     if wish.allowed is not None:
         kept = row[wish.allowed]

@@ -1,4 +1,4 @@
-"""Catalogue: the ids, titles and popularity of a model's items and the ids of its users, ready to be looked up."""
+"""Catalogue: the ids, titles and popularity of a model's items and the ids of its users, ready to look up."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class Texts:
-    """Texts in the form that they are searched in, made once."""
+    """Texts that can be searched: they are put into a searchable form once."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._words = pa.array([_spaced(text) for text in texts], type=pa.large_string())
         self._plain = pa.array([text.strip() for text in texts], type=pa.large_string())
 
     def matching(self, text: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """The texts that have all words, and whether each begins with them.
+        """The numbers of the texts that contain all words, and whether each starts with them.
 
-        Where there is no letter and no digit to search by, as in `!!!`, the text itself is looked for.
+        A text without a letter or a digit, such as `!!!`, is looked for as it is.
         """
         wanted = _spaced(text)
         if not wanted:
@@ -45,12 +45,12 @@ class Texts:
 
 
 def whole(text: str) -> str:
-    """The same with a question mark for each half of a character, as JSON may hold: Arrow takes whole ones only."""
+    """The same text with a question mark for each half of a character: JSON may contain halves, Arrow may not."""
     return text.encode(errors="replace").decode()
 
 
 def _spaced(text: str) -> str:
-    """The words of a text without case and accents, each with a space before it."""
+    """The words of a text, without case and accents, each after a space."""
     letters = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return "".join(f" {word}" for word in _WORD.findall(plain.casefold()))
@@ -71,7 +71,7 @@ class CatalogueItem(NamedTuple):
 
 
 class Catalogue:
-    """All that is looked up is made once, when it is first needed."""
+    """What is looked up is prepared once, when it is first needed."""
 
     def __init__(self, train: Interactions) -> None:
         self._users, self._items = train.users["id"], train.items
@@ -134,27 +134,27 @@ class Catalogue:
         return {str(one): number for number, one in enumerate(self._users.to_pylist())}
 
     def item_numbers(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
-        """Numbers of items; an id that is not there is an error that names it."""
+        """The numbers of items; an unknown id is an error that names it."""
         return _numbers(self._item_numbers, self._items["id"], ids, "item")
 
     def user_numbers(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
         try:
             return _numbers(self._user_numbers, self._users, ids, "user")
         except UnknownIdError as error:
-            raise UnknownIdError(f"{error}; for a user the model has not met, give adopted items") from None
+            raise UnknownIdError(f"{error}; for a new user, give adopted items") from None
 
     def items_among(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
-        """Numbers of items, those outside of the catalogue passed over."""
+        """The numbers of items, ignoring ids that are not in the catalogue."""
         found = (self._item_numbers.get(str(one)) for one in several(ids))
         return np.array([number for number in found if number is not None], dtype=np.int32)
 
     @cached_property
     def _texts(self) -> Texts:
-        """What an item is searched by: its title, or its id where it has none."""
+        """What items are found by: the title, or the id of an item without one."""
         return Texts([title or str(one) for title, one in zip(self.titles, self.item_ids, strict=True)])
 
     def find_items(self, text: str, n: int) -> npt.NDArray[np.int64]:
-        """The n best finds: the item with this id, then titles that begin with the text, then more popular ones."""
+        """The n best matches: the item with this id first, then titles that start with the text, then by popularity."""
         found, begins = self._texts.matching(text)
         order = np.lexsort((-self.popularity[found], ~begins))
         finds = found[order][:n]
@@ -162,7 +162,7 @@ class Catalogue:
         return finds if exact is None else np.concatenate([[exact], finds[finds != exact]])[:n]
 
     def find_users(self, text: str, n: int) -> list[Any]:
-        """The first n users whose id begins with the text, the one with this very id before all."""
+        """The first n users whose id starts with the text; first of all the user with exactly this id."""
         begins = pc.starts_with(self._user_texts, whole(text))
         numbers = pc.indices_nonzero(begins).to_numpy()[: n + 1]
         exact = self._user_numbers.get(text)
@@ -175,7 +175,7 @@ class Catalogue:
 
 
 def several(ids: Any) -> list[Any]:
-    """Ids as a list; a single one need not stand in a list."""
+    """Ids as a list; a single id may be given without one."""
     return [ids] if isinstance(ids, (str, int)) else list(ids)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # a wrong file name is refused before torch is loaded
 
 
 def list_schema(train: Interactions, wish: Wanted, users: bool) -> pa.Schema:
-    """`reasons` and `unmet` are texts, so that every kind of file can hold them."""
+    """The columns of a table of lists; `reasons` and `unmet` are text, which every kind of file can hold."""
     fields = [("user", train.users["id"].type)] if users else []
     fields += [("rank", pa.int32()), ("item", train.items["id"].type)]
     if "title" in train.items.column_names:
@@ -40,7 +40,7 @@ def list_schema(train: Interactions, wish: Wanted, users: bool) -> pa.Schema:
 def list_batch(
     train: Interactions, catalogue: Catalogue, asked: Sequence[Asked], lists: Sequence[Listed], schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Lists below each other."""
+    """The lists, one below the other."""
     lengths = [len(one.items) for one in lists]
     items = np.concatenate([one.items for one in lists])
     columns: dict[str, Any] = {"rank": np.concatenate([np.arange(1, n + 1) for n in lengths]).astype(np.int32)}
@@ -96,7 +96,7 @@ class _JsonLines:
 
 
 def check_list_file(path: Path) -> None:
-    """Refuse a name that says no known format, or a place that does not exist, before lists are made."""
+    """Refuse a file whose ending or folder is not known, before any list is made."""
     check_place(path)
     if path.suffix not in LIST_ENDINGS:
         raise SettingsError(
@@ -110,9 +110,9 @@ def write_batches(
     report: Callable[[int], None] | None = None,
     schema: pa.Schema | None = None,
 ) -> int:
-    """Write batches to a file that appears when all is written; returns the number of rows.
+    """Write batches to a file, which appears when everything is written; returns the number of rows.
 
-    `report` is told how many users are done.
+    `report` is called with the number of users that are done.
     """
     check_list_file(path)
     rows = users = 0

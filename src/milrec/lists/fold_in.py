@@ -1,4 +1,4 @@
-"""Fold-in: the latent of a user that a matrix factorization has not met, from what the user adopted alone.
+"""Fold-in: the latent of a user who is new to a matrix factorization, from what the user adopted.
 
 The decoder stays as it is; the user's row w minimises the loss that fitting would give it: the user's own loss over
 the expected target set, plus the user's share of the weight decay. The same steps every time, nothing drawn, and by our

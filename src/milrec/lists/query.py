@@ -1,7 +1,7 @@
-"""What a list is asked for with, and what comes back: the one form for library, command line and server.
+"""A request for a list, and its answer: the same for library, command line and server.
 
-Query  → Asked   ids become numbers; whatever is wrong with a query is said here
-Asked  → Answer  many at a time, in answering
+Query  → Asked   here: ids become numbers, and mistakes in a query become errors
+Asked  → Answer  in answer.py, for many queries at a time
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rules = Sequence[Rule | str | Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Query:
-    """One list, for a known user or for a taste: adopted items (there may be none) and rejected ones."""
+    """A request for one list: for a known user, or for a taste, which is adopted items (or none) and rejected ones."""
 
     user: Any | None = None
     adopted: Sequence[Any] | None = None
@@ -36,12 +36,12 @@ class Query:
     exclude: Iterable[Any] | None = None  # items that may not be listed
     dial: float = 0.0
     rules: Rules = ()
-    reasons: int = 0  # at most so many for each item
+    reasons: int = 0  # the most to give for each item
 
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """What a list is to be like, checked, with numbers instead of ids."""
+    """What a list should be like: checked, and with numbers instead of ids."""
 
     n: int
     dial: float
@@ -53,18 +53,18 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Whom a list is for, and what it is to be like: a query that can be answered."""
+    """A query that can be answered: who the list is for, and what it should be like."""
 
     row: int | None  # of a known user in the training part
     adopted: Numbers  # what the encoder sees, ascending
     weights: npt.NDArray[np.float32]  # of the adopted items
     rejected: Numbers  # never listed
-    removed: Numbers  # never listed: what the user has already
+    removed: Numbers  # never listed, because the user has them
     wanted: Wanted
 
 
 class Reason(NamedTuple):
-    """An adopted item that speaks for a listed one, by so much of the logit."""
+    """An adopted item that is a reason for a listed one; the weight is its part of the logit."""
 
     item: Any
     title: str | None
@@ -87,35 +87,35 @@ class ListedItem(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """A list, best first, and a sentence for each rule that could not be met, or where reasons could not be given."""
+    """A list, best item first, with a sentence for each rule that could not be met, and for missing reasons."""
 
     items: tuple[ListedItem, ...]
     unmet: tuple[str, ...] = ()
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of the list in each tail interval; 0 where the list is empty."""
+        """The share of the list in each tail interval; 0 if the list is empty."""
         tails = [one.tail for one in self.items]
         return {name: tails.count(name) / max(len(tails), 1) for name in TAIL_NAMES}
 
     @property
     def mean_popularity(self) -> float | None:
-        """Mean number of adopters of the listed items; None where the list is empty."""
+        """The mean number of adopters of the listed items; None if the list is empty."""
         return sum(one.popularity for one in self.items) / len(self.items) if self.items else None
 
 
 def ask(fitted: Fitted, catalogue: Catalogue, query: Query) -> Asked:
-    """Check a query and look its ids up; the cost does not grow with the catalogue."""
+    """Check a query and look up its ids; the cost does not grow with the catalogue."""
     wish = wanted(catalogue, query)
     if query.user is None:
         return _new_user(catalogue, query, wish)
     if query.adopted is not None or several(query.rejected):
-        raise SettingsError("a list is for a known user or for adopted items, not for both")
+        raise SettingsError("a list is for a known user or for adopted items, not both")
     return known_user(fitted, int(catalogue.user_numbers([query.user])[0]), wish)
 
 
 def wanted(catalogue: Catalogue, query: Query) -> Wanted:
-    """What a query says of the list itself."""
+    """What a query says about the list itself."""
     allowed = None if query.allow is None else np.unique(catalogue.items_among(query.allow))
     excluded = catalogue.items_among(query.exclude or ())
     rules = tuple(rule_of(rule) for rule in query.rules)
@@ -140,7 +140,7 @@ def _new_user(catalogue: Catalogue, query: Query, wish: Wanted) -> Asked:
 
 def list_length(n: int) -> int:
     if not isinstance(n, int | np.integer) or n < 1:
-        raise SettingsError(f"a list has at least 1 item, not {n}")
+        raise SettingsError(f"a list must have at least 1 item, not {n}")
     return int(n)
 
 
@@ -151,5 +151,5 @@ def _row(pairs: csr_array, row: int) -> tuple[Numbers, npt.NDArray[np.float32]]:
 
 def _n_reasons(number: int) -> int:
     if not isinstance(number, int | np.integer) or number < 0:
-        raise SettingsError(f"reasons are a whole number from 0 up, not {number!r}")
+        raise SettingsError(f"the number of reasons must be a whole number from 0 up, not {number!r}")
     return int(number)

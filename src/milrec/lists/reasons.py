@@ -1,4 +1,4 @@
-"""Reasons: how much each adopted item of a user speaks for a listed one, as a part of its logit.
+"""Reasons: how much each adopted item of a user contributes to the logit of a listed one.
 
 Where the logit is a sum over adopted items, the parts are exact: v_i·(W_i·W'_j) for an autoencoder with a linear
 encoder, the weight from i to j for EASE and SLIM. Elsewhere a part is what the logit loses without the item
@@ -18,11 +18,11 @@ from milrec.models.inputs import Users
 
 
 def why_none(scorer: Scorer, asked: Asked) -> str | None:
-    """Why no reasons can be given, where that is so."""
+    """Why reasons cannot be given, if they cannot."""
     most = scorer.model.most_explained
     if most is None or len(asked.adopted) <= most:
         return None
-    return f"reasons: this model gives them for at most {most} adopted items, not {len(asked.adopted)}"
+    return f"reasons: this model gives them for at most {most} adopted items, not for {len(asked.adopted)}"
 
 
 def parts_of_logits(scorer: Scorer, asked: Asked, items: npt.NDArray[np.int64]) -> Parts:
@@ -35,7 +35,7 @@ def parts_of_logits(scorer: Scorer, asked: Asked, items: npt.NDArray[np.int64]) 
 
 
 def strongest(parts: Parts, n: int) -> list[list[tuple[int, float]]]:
-    """For each listed item the places of the adopted items with the n largest parts above 0, and these parts."""
+    """For each listed item, the adopted items with the n largest parts above 0, by their places, and these parts."""
     order = np.argsort(-parts, axis=0, kind="stable")[:n]  # (n, n_listed)
     largest = np.take_along_axis(parts, order, axis=0)
     pairs = (

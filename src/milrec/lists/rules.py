@@ -1,4 +1,4 @@
-"""Rules for lists: how many of a list's items come from a part of the popularity tail.
+"""Rules for lists: how many items of a list come from which part of the popularity tail.
 
 A rule is a count or a share of the list, or of its first places: `long >= 30%`, `short <= 2 in 10`.
 """
@@ -24,12 +24,12 @@ _TEXT = re.compile(r"\s*(short|medium|long)\s*(>=|<=|≥|≤)\s*([0-9.]{1,12}) ?
 
 
 def _amount(value: Any) -> Any:
-    """A count as it is, a share as a percentage without a space."""
+    """A count unchanged, or a share as a percentage without a space."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10**9):
         return value
     found = _SHARE.fullmatch(value) if isinstance(value, str) else None
     if found is None or Fraction(found[1]) > 100:
-        raise ValueError(f"{value!r} is neither a count, as 2, nor a share, as '30%'")
+        raise ValueError(f"{value!r} is neither a count, such as 2, nor a share, such as '30%'")
     return f"{found[1]}%"
 
 
@@ -41,17 +41,17 @@ Amount = Annotated[int | str | None, BeforeValidator(_amount)]
 
 
 class Rule(Settings):
-    """At least, or at most, so much of a list (or of its first places) from a part of the tail."""
+    """At least, or at most, so much of a list, or of its first places, comes from one part of the tail."""
 
     tail: Literal["short", "medium", "long"]
-    at_least: Amount = Field(None, description="a count, as 3, or a share, as '30%'")
-    at_most: Amount = Field(None, description="a count, as 3, or a share, as '30%'")
-    first: int | None = Field(None, ge=1, le=10**9, description="only the first so many places")
+    at_least: Amount = Field(None, description="a count, such as 3, or a share, such as '30%'")
+    at_most: Amount = Field(None, description="a count, such as 3, or a share, such as '30%'")
+    first: int | None = Field(None, ge=1, le=10**9, description="of how many first places; by default of all")
 
     @model_validator(mode="after")
     def _one_bound(self) -> Rule:
         if (self.at_least is None) == (self.at_most is None):
-            raise ValueError("a rule has either at_least or at_most")
+            raise ValueError("a rule needs either at_least or at_most")
         if self.first is not None and isinstance(self.at_least, int) and self.at_least > self.first:
             raise ValueError(f"the first {self.first} cannot hold {self.at_least} items")
         return self
@@ -65,7 +65,7 @@ class Rule(Settings):
 
     @classmethod
     def parse(cls, text: str) -> Rule:
-        """A rule from its short form: `long >= 30%`, `short <= 2 in 10`."""
+        """A rule from its short form, such as `long >= 30%` or `short <= 2 in 10`."""
         found = _TEXT.fullmatch(text)
         if found is None or ("." in found[3] and not found[4]):
             raise SettingsError(f"'{text}' is not a rule; write it as 'long >= 30%' or 'short <= 2 in 10'")
@@ -75,7 +75,7 @@ class Rule(Settings):
         return build(cls, {"tail": tail, bound: amount, "first": None if first is None else int(first)}, f"'{text}'")
 
     def bound(self, length: int) -> _Bound:
-        """What the rule comes to in a list of this length: at least rounds up, at most rounds down."""
+        """What the rule means for a list of this length: at_least is rounded up, at_most down."""
         place = length if self.first is None else min(self.first, length)
         tail = TailInterval[self.tail.upper()]
         if self.at_least is not None:
@@ -85,7 +85,7 @@ class Rule(Settings):
 
 
 def rule_of(value: Rule | str | Mapping[str, Any]) -> Rule:
-    """A rule from its short form, or from plain values as they stand in JSON."""
+    """A rule from its short form, or from plain values as in JSON."""
     if isinstance(value, str):
         return Rule.parse(value)
     if isinstance(value, Mapping):
@@ -97,7 +97,7 @@ def rule_of(value: Rule | str | Mapping[str, Any]) -> Rule:
 
 @dataclass(frozen=True)
 class _Bound:
-    """Of the first `place` places, from `low` to `high` are of one part of the tail."""
+    """Of the first `place` places, `low` to `high` come from one part of the tail."""
 
     place: int
     tail: int
@@ -107,14 +107,14 @@ class _Bound:
 
 @dataclass(frozen=True)
 class _Room:
-    """How many items of each part the first `place` places may hold, so that all bounds can be kept."""
+    """How many items of each part may be among the first `place` places if all bounds are to be kept."""
 
     place: int
     low: list[int]
     high: list[int]
 
     def within_reach(self, counts: list[int]) -> bool:
-        """Whether these counts of an earlier place can end here: none is too large, and what is lacking fits in."""
+        """Whether counts at an earlier place can lead here: none is too large, and what is missing fits in."""
         lacking = sum(max(low - count, 0) for low, count in zip(self.low, counts, strict=True))
         fits = all(count <= high for count, high in zip(counts, self.high, strict=True))
         return fits and lacking <= self.place - sum(counts)
@@ -125,9 +125,8 @@ def list_under(
 ) -> tuple[list[int], tuple[str, ...]]:
     """The list under rules, and a sentence for each rule that cannot be met.
 
-    `items` and `scores` are the n best of each part of the tail, best first. At every place stands the best item whose
-    choice leaves all rules satisfiable. Where not all rules can be met, earlier ones win, and the others are met as far
-    as possible.
+    `items` and `scores` are the n best of each part of the tail, best first. Each place gets the best item that still
+    allows all rules to be met. If they cannot all be met, earlier rules win, and the others are met as far as possible.
     """
     available = [len(part) for part in items]
     length = min(n, sum(available))
@@ -149,7 +148,7 @@ def list_under(
 
 
 def _kept_bounds(rules: Sequence[Rule], available: list[int], length: int) -> tuple[list[_Bound], tuple[str, ...]]:
-    """What the rules come to in a list of this length, each as near as the earlier ones let it be."""
+    """What the rules mean for a list of this length, each as far as the earlier ones allow."""
     bounds: list[_Bound] = []
     unmet = []
     for rule in rules:
@@ -163,7 +162,7 @@ def _kept_bounds(rules: Sequence[Rule], available: list[int], length: int) -> tu
 
 
 def _nearest(bound: _Bound, earlier: list[_Bound], available: list[int], length: int) -> _Bound:
-    """The bound that can be kept together with earlier ones, and comes nearest to one that cannot."""
+    """The bound nearest to the given one that can be kept together with the earlier ones."""
 
     def kept(other: _Bound) -> bool:
         return _rooms([*earlier, other], available, length) is not None
@@ -175,11 +174,11 @@ def _nearest(bound: _Bound, earlier: list[_Bound], available: list[int], length:
 
 
 def _rooms(bounds: Sequence[_Bound], available: list[int], length: int) -> list[_Room] | None:
-    """The counts from which a list can be brought to its end, at each place that has a bound; None if there are none.
+    """The counts from which a list can be completed, at each place that has a bound; None if there are none.
 
-    From the end to the beginning: a place may lack what the places up to the next bound can still bring. With three
-    parts and a fixed sum, such counts are all those between a least and a largest number for each part (pairs of parts
-    add nothing, being what the third leaves), so that these numbers, drawn as tight as the sum makes them, are exact.
+    Worked out from the end to the beginning: a place may lack what the places up to the next bound can still supply.
+    With three parts and a fixed sum, such counts are all those between a least and a largest number for each part
+    (a bound on a pair of parts is one on the third), so these numbers, as tight as the sum makes them, are exact.
     """
     rooms: list[_Room] = []
     place, low, high = length, [0] * len(available), list(available)

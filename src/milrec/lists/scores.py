@@ -1,4 +1,4 @@
-"""Model + adopted items → top items, with what a user has already left out.
+"""Model + adopted items → top items, without those that the user already has.
 
 Blocks of users go through a pool of threads: latents, logits in matrix products of one fixed shape (the last block is
 filled up with empty rows), masks, top items; never users × items at once. A product of another shape may round
@@ -29,7 +29,7 @@ from milrec.models.inputs import Users
 from milrec.training.settings import FitSettings
 
 _BLOCKS_AT_ONCE = 32  # lists are handed on every 2048 users
-_LARGEST_DIAL = 1e30  # beyond it logits count for nothing already, and single precision ends
+_LARGEST_DIAL = 1e30  # beyond it logits no longer matter, and single precision overflows
 
 Scores = npt.NDArray[np.float32]
 Look = Callable[[slice, Scores], None]
@@ -49,8 +49,12 @@ class Scorer:
 
     def __init__(self, model: Model, settings: FitSettings, train: Interactions) -> None:
         self.model = model.eval()
-        self.threads = settings.threads or available()
+        self._threads = settings.threads
         self._fold_in = FoldIn.of(model, settings, train) if model.folds_in else None
+
+    @property
+    def threads(self) -> int:
+        return self._threads or available()
 
     @property
     def encode_new(self) -> Encode | None:
@@ -118,18 +122,18 @@ def logits_of(scorer: Scorer, users: Users, memory: Tensor | None = None) -> Sco
 
 def checked_dial(dial: float) -> float:
     if not isinstance(dial, int | float | np.number) or not math.isfinite(dial):
-        raise SettingsError(f"a dial is a finite number, not {dial!r}")
+        raise SettingsError(f"the dial must be a finite number, not {dial!r}")
     return min(max(float(dial), -_LARGEST_DIAL), _LARGEST_DIAL)
 
 
 def dial_shift(dial: float, logs: npt.NDArray[np.float64]) -> npt.NDArray[np.float32] | None:
-    """-dial × ln(popularity) for each item: what turns lists towards rare items, or popular ones; None for 0."""
+    """-dial × ln(popularity) for each item, which favours rare items, or popular ones; None for a dial of 0."""
     dial = checked_dial(dial)
     return (-dial * logs).astype(np.float32) if dial else None
 
 
 def leave_out(scores: Scores, audience: Audience, block: slice) -> None:
-    """-inf for what a user has, or has rejected."""
+    """Set the scores of items that a user has or rejected to -inf."""
     for pairs in (audience.removed, audience.rejected):
         hide(scores, pairs.indptr[block.start : block.stop + 1], pairs.indices)
 

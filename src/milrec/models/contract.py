@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from milrec.kernels.products import steady_product
 from milrec.kernels.ranking import add_bias
 from milrec.kernels.sparse import Rows
+from milrec.kernels.threads import thread_pool
 from milrec.models.inputs import Reader, Users
 from milrec.models.settings import GradientModelSettings, ModelSettings
 
@@ -131,7 +132,12 @@ class LatentModel(Model):
 
     def likeness(self) -> Likeness | None:
         directions = nn.functional.normalize(self.decoder_weight.detach(), dim=1)  # (n_items, width)
-        return Likeness("cosine", lambda item: (directions @ directions[item]).numpy())
+
+        def cosines(item: int) -> npt.NDArray[np.float32]:
+            with thread_pool(1):  # more of torch's threads may round differently
+                return (directions @ directions[item]).numpy()
+
+        return Likeness("cosine", cosines)
 
 
 class GradientModel(LatentModel):

@@ -1,7 +1,4 @@
-"""What the server is asked and what it answers, in JSON; the descriptions are those of the OpenAPI schema.
-
-A `Raw…` body has the schema of a body, but is read by `checking`, which says at once what is wrong with a large one.
-"""
+"""What the server answers, in JSON; the descriptions are those of the OpenAPI schema."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ class ItemFacts(BaseModel):
 
 
 class ReasonFacts(BaseModel):
-    """An adopted item that speaks for a listed one."""
+    """An adopted item that is a reason for a listed one."""
 
     item: str
     title: str | None
@@ -56,7 +53,7 @@ class ListedFacts(ItemFacts):
 
 
 class Shares(BaseModel):
-    """Shares of a list by interval of the popularity tail; 0 for an empty list."""
+    """Share of a list in each interval of the popularity tail; 0 for an empty list."""
 
     short: float
     medium: float
@@ -68,13 +65,13 @@ class RecommendAnswer(BaseModel):
 
     model: str
     items: list[ListedFacts]
-    unmet: list[str] = Field(description="rules and reasons that could not be met, a sentence for each")
+    unmet: list[str] = Field(description="a sentence for each rule that could not be met, and for missing reasons")
     shares: Shares
     mean_popularity: float | None = Field(description="of the listed items; null for an empty list")
 
 
 class BatchAnswer(BaseModel):
-    """An answer, or what is wrong, for each request."""
+    """An answer or an error for each request, in their order."""
 
     answers: list[RecommendAnswer | Error]
 
@@ -88,7 +85,7 @@ class Counts(BaseModel):
 
 
 class ModelFacts(BaseModel):
-    """A model, and the data that it was fitted on."""
+    """A model and the data that it was fitted on."""
 
     name: str
     model: str
@@ -103,34 +100,34 @@ class ModelFacts(BaseModel):
 
 
 class Models(BaseModel):
-    """All models being served."""
+    """All models that are being served."""
 
     models: list[ModelFacts]
     default: str
 
 
 class Items(BaseModel):
-    """Items found."""
+    """The items that were found."""
 
     items: list[ItemFacts]
 
 
 class SimilarItem(ItemFacts):
-    """An item like another."""
+    """An item that is like another."""
 
     rank: int
     likeness: float
 
 
 class SimilarItems(BaseModel):
-    """The items most like another."""
+    """The items that are most like another."""
 
     items: list[SimilarItem]
     measure: Literal["cosine", "weight"]
 
 
 class Users(BaseModel):
-    """Ids of users found."""
+    """The ids of the users that were found."""
 
     users: list[str]
 
@@ -144,7 +141,7 @@ class UserFacts(BaseModel):
 
 
 class Cuts(BaseModel):
-    """How many of the most popular items end the short and the medium interval."""
+    """The ranks, by popularity, at which the short and the medium interval end."""
 
     short: int
     medium: int

@@ -1,6 +1,6 @@
-"""One thread that does all heavy work: lists that wait are made together, in portions, and models take turns.
+"""One thread that does all the heavy work: waiting lists are made together, in portions, and models take turns.
 
-A portion ends after a fraction of a second of work. What is given up while it waits is never begun.
+A portion is a fraction of a second of work. A request that is given up while it waits is never started.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from milrec.lists.query import Answer, Asked, Query
 from milrec.server.limits import work_in
 from milrec.server.model import Served
 
-_PORTION = 10_000  # items, reasons and rules that are worked on before others have their turn
-_FOLDED_IN = 8  # new users whose factors have to be fitted, in a portion
+_PORTION = 10_000  # items, reasons and rules to work on before another model has its turn
+_FOLDED_IN = 8  # new users in a portion, where the factors of each have to be fitted
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class _List:
 
     @property
     def size(self) -> int:
-        """As much of a portion as the list takes; folding in takes long, and longer still with reasons."""
+        """How much of a portion the list takes; folding a user in takes long, and longer still with reasons."""
         size = work_in(self.query.n, self.query.reasons, len(self.query.rules))
         if self.served.recommender.folds_in:
             if self.query.reasons:
@@ -47,11 +47,12 @@ class _List:
 
 
 class Batcher:
-    """The thread, and what waits for it."""
+    """The thread, and the work that waits for it."""
 
-    def __init__(self, together: int, look: Callable[[int], None] | None = None) -> None:
+    def __init__(self, together: int, observe: Callable[[int], None] | None = None) -> None:
+        """At most `together` lists are made at once; `observe` is called with their number each time."""
         self.together = together
-        self._look = look
+        self._observe = observe
         self._jobs: SimpleQueue[_Call | _List | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._stopped = False
@@ -69,12 +70,12 @@ class Batcher:
         return future
 
     def check(self) -> None:
-        """Refuse what would only wait for ever."""
+        """Refuse work that would wait for ever."""
         if self._stopped:
-            raise BusyError("the server is stopping; ask again when it is back")
+            raise BusyError("the server is stopping; try again when it is back")
 
     def stop(self) -> None:
-        """Finish what waits, then end; whatever comes later is refused."""
+        """Finish the work that waits, then end; later work is refused."""
         with self._lock:
             if not self._stopped:
                 self._stopped = True
@@ -82,17 +83,17 @@ class Batcher:
         self._thread.join()
 
     def _put(self, job: _Call | _List) -> None:
-        with self._lock:  # nothing comes after the last one
+        with self._lock:  # so that nothing is put after the last one
             self.check()
             self._jobs.put(job)
 
     def _run(self) -> None:
         waiting: dict[Served, deque[_List]] = {}
-        going_on = True
-        while going_on or waiting:
+        stopping = False
+        while waiting or not stopping:
             for job in self._arrived(wait=not waiting):
                 if job is None:
-                    going_on = False
+                    stopping = True
                 elif isinstance(job, _List):
                     waiting.setdefault(job.served, deque()).append(job)
                 elif job.future.set_running_or_notify_cancel():
@@ -110,11 +111,11 @@ class Batcher:
         for _ in range(self._jobs.qsize()):
             try:
                 yield self._jobs.get_nowait()
-            except Empty:  # pragma: no cover  (nobody else takes from it)
+            except Empty:  # pragma: no cover  (no other thread takes from it)
                 return
 
     def _portion(self, lists: deque[_List]) -> list[_List]:
-        """The next ones that are still wanted, as many as are made at once."""
+        """The next lists that are still wanted, as many as are made at once."""
         portion: list[_List] = []
         left = _PORTION
         while lists and len(portion) < self.together and (not portion or lists[0].size <= left):
@@ -134,11 +135,11 @@ class Batcher:
                 one.future.set_exception(error)
         if not able:
             return
-        if self._look is not None:
-            self._look(len(able))
+        if self._observe is not None:
+            self._observe(len(able))
         try:
             answers = recommender.answer(asked)
-        except Exception:  # one of them harms none of the others
+        except Exception:  # one request must not harm the others: try each alone
             for one, alone in zip(able, asked, strict=True):
                 _settle(one.future, partial(_alone, served, alone))
             return

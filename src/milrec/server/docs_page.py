@@ -1,4 +1,4 @@
-"""The page at /docs: every route of the OpenAPI schema with what it takes and answers; plain HTML, nothing fetched."""
+"""The page at /docs: every route of the OpenAPI schema, what it takes and what it answers, in plain HTML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _METHODS = ("get", "post")
 
 
 def reference_page(schema: Mapping[str, Any]) -> str:
-    """The reference as HTML, from the schema alone."""
+    """The API reference as HTML, made from the schema alone."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     routes = [
         _route(schema, path, method, operation)
@@ -77,7 +77,7 @@ def _fields(schema: Mapping[str, Any], form: Mapping[str, Any]) -> list[dict[str
 
 
 def _kind(form: Mapping[str, Any]) -> str:
-    """What a schema allows, in a few words."""
+    """What a schema allows, in a word or two."""
     if "$ref" in form:
         return str(form["$ref"]).rpartition("/")[2]
     if "anyOf" in form:

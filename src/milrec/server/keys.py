@@ -1,7 +1,7 @@
-"""API keys: made here, shown once, kept as hashes only, compared in constant time.
+"""API keys: made here, shown once, stored only as hashes, compared in constant time.
 
-A key is 32 random bytes, so that a plain SHA-256 of it cannot be guessed back. A line of a key file is `NAME
-sha256:HASH`; empty lines and lines that begin with `#` are passed over.
+A key is 32 random bytes, so it cannot be guessed from a plain SHA-256 of it. A line of a key file is `NAME
+sha256:HASH`; empty lines and lines that start with `#` are ignored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 @dataclass(frozen=True)
 class Keys:
-    """Who may ask: names and the hashes of their keys; none at all means that everybody may."""
+    """Who may use the server: names and the hashes of their keys. If there are none, everyone may."""
 
     hashes: tuple[tuple[str, str], ...] = ()
 
@@ -32,24 +32,24 @@ class Keys:
         return bool(self.hashes)
 
     def owner(self, key: str) -> str | None:
-        """The name that a key belongs to. Every hash is compared, so that the time tells nothing."""
-        asked, owner = _hash(key), None
+        """The name that a key belongs to. Every hash is compared, so that the time reveals nothing."""
+        given, owner = _hash(key), None
         for name, kept in self.hashes:
-            if hmac.compare_digest(asked, kept):
+            if hmac.compare_digest(given, kept):
                 owner = name
         return owner
 
 
 def new_key(name: str) -> tuple[str, str]:
-    """A key, to be shown once, and the line to keep of it."""
+    """A key, to be shown once, and the line to keep in the key file."""
     if not _NAME.fullmatch(name):
-        raise SettingsError(f"'{name}' is not a name for a key; use 1 to 64 letters, digits and the signs . _ @ -")
+        raise SettingsError(f"'{name}' cannot be the name of a key; use 1 to 64 letters, digits or . _ @ -")
     key = "milrec_" + secrets.token_urlsafe(32)
     return key, f"{name} sha256:{_hash(key)}"
 
 
 def read_keys(path: Path | None, environment: str | None = None) -> Keys:
-    """The keys of a file and of the environment together."""
+    """The keys in a file and in the environment, together."""
     lines: list[tuple[str, str]] = []
     if path is not None:
         try:
@@ -61,17 +61,17 @@ def read_keys(path: Path | None, environment: str | None = None) -> Keys:
         lines += _parsed(text.splitlines(), f"key file '{path}'")
         if not lines:
             raise SettingsError(f"key file '{path}' has no key; make one with `new_key(NAME)`")
-    told = os.environ.get(KEYS_VARIABLE) if environment is None else environment
-    if told is not None:
-        more = _parsed(told.replace(",", "\n").splitlines(), f"environment variable {KEYS_VARIABLE}")
-        if not more:  # a secret that was not filled in must not open the door
+    variable = os.environ.get(KEYS_VARIABLE) if environment is None else environment
+    if variable is not None:
+        more = _parsed(variable.replace(",", "\n").splitlines(), f"environment variable {KEYS_VARIABLE}")
+        if not more:  # a secret that was never filled in must not let everyone in
             raise SettingsError(f"environment variable {KEYS_VARIABLE} is set but has no key; add one, or unset it")
         lines += more
     return Keys(tuple(lines))
 
 
 def _parsed(lines: Iterable[str], where: str) -> list[tuple[str, str]]:
-    """Name and hash of each line. What a wrong line says is not repeated: it may be a key."""
+    """The name and the hash in each line. A wrong line is not repeated in the error: it may be a key."""
     found = []
     for number, line in enumerate(lines, start=1):
         text = line.strip()

@@ -1,8 +1,9 @@
-"""A model as it is being served: what is told of it and of its items, and what it listed lately."""
+"""A model that is being served: facts about it and its items, and what it has listed recently."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,11 +19,11 @@ from milrec.lists.query import Answer, Query
 from milrec.recommender import Recommender
 from milrec.storage import MANIFEST, Manifest, open_folder, read_json
 
-_LISTS_REMEMBERED = 1_000  # of each model: what its live tail share and coverage are taken over
+_LISTS_REMEMBERED = 1_000  # for each model: its live tail shares and coverage are over these
 
 
 class Window:
-    """What a model listed of late, by item number: how often each item was shown."""
+    """What a model has listed recently: how often each item was shown, by item number."""
 
     def __init__(self, catalogue: Catalogue, size: int = _LISTS_REMEMBERED) -> None:
         self.size = size
@@ -33,7 +34,7 @@ class Window:
         self._lock = threading.Lock()
 
     def add(self, answer: Answer) -> None:
-        items = np.array([one.number for one in answer.items], dtype=np.int32)  # no item twice
+        items = np.array([one.number for one in answer.items], dtype=np.int32)  # no item is listed twice
         with self._lock:
             if len(self._lists) < self.size:
                 self._lists.append(items)
@@ -44,7 +45,7 @@ class Window:
             self._shown[items] += 1
 
     def facts(self) -> tuple[int, dict[str, int], int]:
-        """How many lists are remembered, places of each interval, distinct items."""
+        """How many lists are remembered, how many items they show in each interval, and how many distinct ones."""
         with self._lock:
             tails = {
                 name: int(self._shown[members].sum())
@@ -55,7 +56,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """A model as it is being served."""
+    """A model that is being served."""
 
     name: str
     path: Path
@@ -75,7 +76,7 @@ class Served:
         return [str(one) for one in self.recommender.find_users(text, n)]
 
     def similar(self, item: str, n: int) -> dict[str, Any]:
-        """The items most like an item, and by which measure."""
+        """The items most like an item, and the measure of likeness."""
         found = self.recommender.nearest_items(item, n)
         rows = zip(self._items(found.items), found.likeness.tolist(), strict=True)
         items = [{"rank": rank, **one, "likeness": likeness} for rank, (one, likeness) in enumerate(rows, start=1)]
@@ -100,7 +101,7 @@ class Served:
         ]
 
     def facts(self) -> dict[str, Any]:
-        """What there is to know of the model and of the data that it was fitted on."""
+        """Facts about the model and the data that it was fitted on."""
         fitted = self.recommender.fitted
         settings, train = fitted.settings, fitted.train
         counts = np.bincount(self.recommender.catalogue.intervals, minlength=len(TAIL_NAMES))
@@ -122,7 +123,7 @@ class Served:
         }
 
     def popularity_curve(self, points: int) -> dict[str, Any]:
-        """Popularity by rank, at ranks that lie evenly on a logarithmic scale."""
+        """Popularity by rank, at ranks that are evenly spaced on a logarithmic scale."""
         catalogue = self.recommender.catalogue
         ranks, popularity = catalogue.popularity_curve(points)
         short, medium, _ = (len(members) for members in catalogue.members)
@@ -134,28 +135,28 @@ class Served:
         }
 
 
-def load_served(name: str, path: Path, known: Path | None = None) -> Served:
-    """Read a model folder, checked whole; nothing but what milrec wrote may lie in it.
+def load_served(name: str, path: Path, known: Path | None = None, models: Sequence[type[Any]] = ()) -> Served:
+    """Read a model folder and check all of it; it may contain nothing but what milrec wrote.
 
-    A folder may be taken away or replaced at any moment while it is read: whatever then goes wrong is said of it.
+    The folder may be removed or replaced at any moment while it is being read; the error then says so.
     """
     try:
-        return _loaded(name, path, known)
+        return _loaded(name, path, known, models)
     except MilrecError:
         raise
     except Exception as error:
         kind = error.__class__.__name__
-        raise FolderError(f"'{path}' cannot be read ({kind}: {error}); was it being replaced? Load it again") from error
+        raise FolderError(f"'{path}' cannot be read ({kind}: {error}); if it is being replaced, try again") from error
 
 
-def _loaded(name: str, path: Path, known: Path | None) -> Served:
-    """The place is fixed first: where `path` is a link that is turned meanwhile, no file of another model is read."""
+def _loaded(name: str, path: Path, known: Path | None, models: Sequence[type[Any]]) -> Served:
+    """A link is followed first, so that no file of another model is read if the link is changed meanwhile."""
     if not path.is_dir():
         raise FolderError(f"there is no model folder '{path}'")
     place = path.resolve()
     manifest = open_folder(place, "model")
     _refuse_foreign_files(manifest)
-    recommender = Recommender.load(place)
+    recommender = Recommender.load(place, models)
     if known is not None:
         recommender = recommender.leaving_out(Interactions.read_from(open_folder(known, "data")))
     if _hashes(place) != manifest.hashes:
@@ -168,7 +169,7 @@ def _loaded(name: str, path: Path, known: Path | None) -> Served:
 def _refuse_foreign_files(manifest: Manifest) -> None:
     foreign = {file.name for file in manifest.path.iterdir()} - {MANIFEST, *manifest.hashes}
     if foreign:
-        raise FolderError(f"'{manifest.path}' holds '{min(foreign)}', which milrec did not write; take it out")
+        raise FolderError(f"'{manifest.path}' holds '{min(foreign)}', which milrec did not write; remove it")
 
 
 def _hashes(place: Path) -> dict[str, str]:

@@ -1,15 +1,16 @@
-"""Models that answer many requests: folders are read anew while the old models serve.
+"""The models that are being served, and how one is replaced while it serves.
 
-A request holds the model that it began with, so that a reload never takes one away from under it. A folder is checked
-whole, and the model in it tried, before it takes the place of the old one.
+A request keeps the model that it started with, whatever is reloaded meanwhile. A new folder is checked completely, and
+its model tried out, before it replaces the old one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from milrec.errors import FolderError, MilrecError, SettingsError, UnknownIdError, unknown
 from milrec.interrupts import pause_point
@@ -19,23 +20,24 @@ from milrec.server.model import Served, load_served
 
 
 class Registry:
-    """The models being served, by name; the first is the one that is asked where none is named."""
+    """The models that are being served, by name; the first is used for requests that do not name one."""
 
     def __init__(
         self,
         folders: Mapping[str, Path],
         together: int,
         known: Path | None = None,
-        look: Callable[[int], None] | None = None,
+        observe: Callable[[int], None] | None = None,
+        models: Sequence[type[Any]] = (),
     ) -> None:
         if not folders:
             raise SettingsError("there is no model to serve; give at least one model folder")
-        self._known = known
-        self._models = {name: load_served(name, path, known) for name, path in folders.items()}
+        self._known, self._encoders = known, models
+        self._models = {name: load_served(name, path, known, models) for name, path in folders.items()}
         self._loading = threading.Lock()
-        self.batcher = Batcher(together, look)
+        self.batcher = Batcher(together, observe)
         for served in self._models.values():
-            self._try(served)
+            self._try_out(served)
 
     @property
     def default(self) -> str:
@@ -52,38 +54,38 @@ class Registry:
         return served
 
     def reload(self, name: str, wait: bool = False) -> Served:
-        """Read a model's folder again; the old model stays where the folder cannot be used.
+        """Read a model's folder again; if the folder cannot be used, the old model stays.
 
-        One reload at a time: another is refused, or waits, so that it reads what lies there after the first.
+        There is one reload at a time: a second is refused, or waits and then reads the folder as it is by then.
         """
         old = self.model(name)
         if not self._loading.acquire(blocking=wait):
-            raise FolderError("another reload is under way; try again when it is done")
+            raise FolderError("another reload is running; try again when it is done")
         try:
             self.batcher.check()
-            new = load_served(name, old.path, self._known)
+            new = load_served(name, old.path, self._known, self._encoders)
             pause_point("reload")
-            self._try(new)
+            self._try_out(new)
             self._models[name] = new
             return new
         finally:
             self._loading.release()
 
-    def _try(self, served: Served) -> None:
+    def _try_out(self, served: Served) -> None:
         try:
-            self.batcher.call(partial(_try, served)).result()
+            self.batcher.call(partial(_try_out, served)).result()
         except MilrecError:
             raise
         except Exception as error:
             kind = error.__class__.__name__
-            raise FolderError(f"the model in '{served.path}' makes no list ({kind}: {error})") from error
+            raise FolderError(f"the model in '{served.path}' cannot make a list ({kind}: {error})") from error
 
     def stop(self) -> None:
         self.batcher.stop()
 
 
-def _try(served: Served) -> None:
-    """Answer once before anybody is waiting: what is compiled on first use is compiled, what is broken breaks here."""
+def _try_out(served: Served) -> None:
+    """Answer once before any request waits: functions are compiled on first use, and a broken model fails here."""
     recommender = served.recommender
     first = recommender.catalogue.item_ids[0]
     recommender.answer([recommender.ask(Query(adopted=[first], n=1))])

@@ -1,4 +1,7 @@
-"""JSON → checked bodies, within the limits. What is wrong is an error with one sentence, found without reading on."""
+"""JSON → checked bodies, within the limits. The first mistake is an error of one sentence; no others are looked for.
+
+A `Raw…` body has the schema of a body, but is only parsed: the functions here check it, and quickly, however large.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,14 @@ _RULE = '{"tail": "long", "at_least": "30%"}'
 
 def read_request(raw: Any, limits: Limits) -> RecommendBody:
     """A request for one list."""
-    _check_keys(raw, RecommendBody, 'a request is an object, as {"user": "u1"}')
+    _check_keys(raw, RecommendBody, 'a request is an object, for example {"user": "u1"}')
     for name in _ID_LISTS:
         if isinstance(raw.get(name), list) and len(raw[name]) > limits.max_ids:
-            raise SettingsError(f"'{name}' has more than {limits.max_ids:,} ids, the most that are taken")
+            raise SettingsError(f"'{name}' has more than {limits.max_ids:,} ids, the most that this server takes")
     rules = raw.get("rules")
     if isinstance(rules, list):
         for place, rule in enumerate(rules[:MOST_RULES]):
-            _check_keys(rule, Rule, f"'rules.{place}': a rule is an object, as {_RULE}", f"rules.{place}.")
+            _check_keys(rule, Rule, f"'rules.{place}': a rule is an object, for example {_RULE}", f"rules.{place}.")
     try:
         body = RecommendBody.model_validate(raw)
     except ValidationError as error:
@@ -48,20 +51,20 @@ def read_request(raw: Any, limits: Limits) -> RecommendBody:
 
 
 def read_batch(raw: Any, limits: Limits) -> list[Any]:
-    """The requests of a batch, each still to be checked by itself."""
-    _check_keys(raw, BatchBody, 'a batch is an object, as {"requests": [{"user": "u1"}]}')
+    """The requests of a batch, not yet checked."""
+    _check_keys(raw, BatchBody, 'a batch is an object, for example {"requests": [{"user": "u1"}]}')
     if "requests" not in raw:
         raise SettingsError("'requests' is missing")
     requests, most = raw["requests"], min(limits.max_batch, limits.max_running)
     if not isinstance(requests, list) or not requests:
-        raise SettingsError("'requests' is a list of at least one request")
+        raise SettingsError("'requests' must be a list of at least one request")
     if len(requests) > most:
         raise SettingsError(f"a batch has at most {most:,} requests, not {len(requests):,}")
     return requests
 
 
 def check_total(bodies: Iterable[RecommendBody], limits: Limits) -> None:
-    """Refuse what would keep all others waiting, however it is cut into lists."""
+    """Refuse a request that would keep all others waiting, however it is divided into lists."""
     total = sum(body.size for body in bodies)
     if total > limits.max_total:
         raise SettingsError(
@@ -93,7 +96,7 @@ def _check_keys(raw: Any, form: type[BaseModel], otherwise: str, before: str = "
     if isinstance(raw, bytes):
         raise SettingsError("send the body as JSON, with the header Content-Type: application/json")
     if not isinstance(raw, dict):
-        raise SettingsError(f"{otherwise}; not {shown(raw)}")
+        raise SettingsError(f"{otherwise}, not {shown(raw)}")
     unknown = next((key for key in raw if key not in form.model_fields), None)
     if unknown is not None:
         raise SettingsError(f"unknown key '{before}{unknown[:80]}'; known keys: {', '.join(form.model_fields)}")
@@ -108,18 +111,18 @@ class _OneMistake:
 
 
 Id = Annotated[StrictStr | StrictInt, _OneMistake(), Field(description="an id, as text or as a whole number")]
-Ids = Annotated[list[Id], Field(fail_fast=True)]  # a list of a thousand mistakes is one mistake
+Ids = Annotated[list[Id], Field(fail_fast=True)]  # a thousand wrong ids are reported as one
 MOST_RULES = 20
 
 
 class Body(BaseModel):
-    """A body of a request: unknown keys are refused, nothing is converted."""
+    """The body of a request: unknown keys are refused, and no value is converted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 class RecommendBody(Body):
-    """Who the list is for, a known user or a taste, and what it shall be like."""
+    """Who the list is for (a known user, or a taste) and what it should be like."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -130,18 +133,18 @@ class RecommendBody(Body):
         }
     )
 
-    model: StrictStr | None = Field(None, description="name of a model; unset: the first one served")
-    user: Id | None = Field(None, description="a known user; instead of adopted and rejected")
-    adopted: Ids | None = Field(None, description="items that somebody the model has not met has or likes")
-    rejected: Ids | None = Field(None, description="items that they do not like; never listed")
+    model: StrictStr | None = Field(None, description="name of a model; by default the first one that is served")
+    user: Id | None = Field(None, description="a known user, instead of adopted and rejected")
+    adopted: Ids | None = Field(None, description="items that a new user has or likes")
+    rejected: Ids | None = Field(None, description="items that the new user does not like; they are never listed")
     n: StrictInt = Field(20, ge=1, description="length of the list")
-    allow: Ids | None = Field(None, description="the only items that may be listed")
+    allow: Ids | None = Field(None, description="the only items that may be listed; by default all")
     exclude: Ids | None = Field(None, description="items that may not be listed")
-    dial: float = Field(0.0, description="rank by score - dial × ln(popularity): above 0 lists rarer items")
+    dial: float = Field(0.0, description="rank by score - dial × ln(popularity): above 0 favours rarer items")
     rules: list[Rule] = Field(
-        [], max_length=MOST_RULES, description="shares or numbers of items from an interval of the tail"
+        [], max_length=MOST_RULES, description="shares or numbers of items from an interval of the popularity tail"
     )
-    reasons: StrictInt = Field(0, ge=0, description="so many adopted items that speak for each listed one")
+    reasons: StrictInt = Field(0, ge=0, description="how many adopted items to name as reasons for each listed one")
 
     @property
     def size(self) -> int:
@@ -169,7 +172,7 @@ RawRecommendBody = Annotated[Any, PlainValidator(_as_it_is, json_schema_input_ty
 
 
 class BatchBody(Body):
-    """Several requests at once; each is answered as if it had come alone."""
+    """Several requests at once; each is answered as if it were alone."""
 
     requests: list[RawRecommendBody] = Field(min_length=1, description="the requests, answered in this order")
 

@@ -1,0 +1,148 @@
+"""The commands that make data and splits: download, simulate, prepare, split."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from milrec.cli.errors import in_options
+from milrec.cli.options import Force
+from milrec.data.downloads import NAMES
+from milrec.data.formats import Format
+from milrec.errors import SettingsError
+
+
+class ProtocolName(StrEnum):
+    interactions = "interactions"
+    users = "users"
+
+
+def download(
+    name: Annotated[str, typer.Argument(help=", ".join(NAMES))],
+    out: Annotated[Path, typer.Option(help="Folder for the archive.")] = Path(),
+) -> None:
+    """Download a public data set, after showing its terms; an interrupted download is resumed."""
+    from milrec.cli.output import say
+    from milrec.cli.progress import bytes_bar
+    from milrec.data.downloads import known_download
+    from milrec.data.fetch import fetch
+
+    wanted = known_download(name)
+    say(wanted.terms)
+    with bytes_bar(wanted.file_name) as report:
+        archive = fetch(wanted, out, report)
+    say(f"Fetched and checked: {archive}\nNext: milrec prepare {archive} --out {name}")
+
+
+def simulate(
+    out: Annotated[Path, typer.Option(help="Data folder to write.")],
+    users: Annotated[int, typer.Option(help="Number of users.")] = 2_000,
+    items: Annotated[int, typer.Option(help="Number of items.")] = 1_200,
+    seed: Annotated[int, typer.Option(help="Same seed, same catalogue.", min=0)] = 0,
+    force: Force = False,
+) -> None:
+    """Make a catalogue with titles, genres, a heavy popularity tail and known true preferences."""
+    from milrec.cli.output import facts_table
+    from milrec.data.simulation import Simulation
+    from milrec.data.simulation import simulate as simulated
+    from milrec.storage import refuse_if_in_the_way
+
+    refuse_if_in_the_way(out, "data", force)
+    data = simulated(Simulation(n_users=users, n_items=items), seed)
+    data.save(out, {"source": f"simulation, seed {seed}"}, replace=force)
+    facts_table(f"Simulated → {out}", data.facts())
+
+
+def prepare(
+    source: Annotated[
+        Path, typer.Argument(help="A CSV/TSV or Parquet file, or the original archive or folder of a data set.")
+    ],
+    out: Annotated[Path, typer.Option(help="Data folder to write.")],
+    format: Annotated[Format, typer.Option(help="How to read the source.")] = Format.auto,
+    user: Annotated[str | None, typer.Option(help="Column of users. Recognised: user, user_id, userId, …")] = None,
+    item: Annotated[str | None, typer.Option(help="Column of items. Recognised: item, item_id, movieId, …")] = None,
+    value: Annotated[
+        str | None, typer.Option(help="Column of ratings or counts. Without it, every row is adopted.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Column of times; of several ratings of a pair, the last one counts.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value, e.g. test=0; if repeated, with all."),
+    ] = None,
+    adopt_min: Annotated[float | None, typer.Option(help="Ratings from this one up are adopted.")] = None,
+    reject_max: Annotated[float | None, typer.Option(help="Ratings up to this one are rejected.")] = None,
+    min_per_user: Annotated[int | None, typer.Option(help="Adopted items that a user must have.", min=1)] = None,
+    min_per_item: Annotated[
+        int | None, typer.Option(help="Adopters that an item must have; 0 keeps items that are only rejected.", min=0)
+    ] = None,
+    titles: Annotated[Path | None, typer.Option(help="CSV or Parquet file with items and titles.")] = None,
+    force: Force = False,
+) -> None:
+    """Read interactions into a data folder: apply thresholds and filters, merge and count duplicates."""
+    from milrec.cli.output import facts_table, note
+    from milrec.data.read import parse_conditions, prepare_source
+    from milrec.data.tables import VALUE_NAMES, Columns
+    from milrec.storage import refuse_if_in_the_way
+
+    refuse_if_in_the_way(out, "data", force)
+    own = {"adopt_min": adopt_min, "reject_max": reject_max, "min_per_user": min_per_user, "min_per_item": min_per_item}
+    columns = Columns(user, item, value, time, parse_conditions(where or []))
+    read_as, rows, filters, prepared = prepare_source(source, format.value, columns, titles, own)
+    if rows.note:
+        note(in_options(rows.note))
+    if value in VALUE_NAMES[:4] and not filters.are_thresholds:
+        note(f"column '{value}' is read as counts: rows above 0 are adopted; if these are ratings, give --adopt-min")
+    chosen = {name: limit for name, limit in vars(filters).items() if limit is not None}
+    asked = {"where": dict(columns.where)} if columns.where else {}
+    facts = {"source": source.name, "format": read_as, **asked, "filters": chosen, **prepared.counts}
+    prepared.interactions.save(out, facts, replace=force)
+    shown = {**facts, "filters": ", ".join(f"{name} {limit:g}" for name, limit in chosen.items())}
+    facts_table(f"Prepared → {out}", {**shown, **prepared.interactions.facts()})
+
+
+def split(
+    data: Annotated[Path, typer.Argument(help="Data folder from prepare or simulate.")],
+    out: Annotated[Path, typer.Option(help="Split folder to write.")],
+    protocol: Annotated[
+        ProtocolName, typer.Option(help="80/10/10 over interactions, or held-out users (80 % given, 20 % to find).")
+    ] = ProtocolName.interactions,
+    test: Annotated[
+        Path | None, typer.Option(help="Data folder to use as the test part: later rows, or rows marked for it.")
+    ] = None,
+    held_out: Annotated[
+        float | None, typer.Option(help="Share of pairs for validation (0.1); without --test, the same again for test.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same split.", min=0)] = 0,
+    force: Force = False,
+) -> None:
+    """Hold out a validation and a test part, or only a validation part if the data has its own test part (--test).
+
+    Pairs of such a test part are dropped and counted if their user is not in DATA, if they are in DATA themselves, or
+    if their item has no training interaction.
+    """
+    from milrec.cli.output import facts_table
+    from milrec.data.interactions import Interactions
+    from milrec.data.splits import split_given, split_interactions, split_users
+    from milrec.storage import open_folder, refuse_if_in_the_way
+
+    refuse_if_in_the_way(out, "split", force)
+    manifest = open_folder(data, "data")
+    facts = {"source": manifest.facts.get("source"), "data_fingerprint": manifest.fingerprint()}
+    whole, share = Interactions.read_from(manifest), 0.1 if held_out is None else held_out
+    if protocol is ProtocolName.users and (test is not None or held_out is not None):
+        raise SettingsError("--protocol users holds out a tenth of the users; it does not go with --test or --held-out")
+    if test is not None:
+        given = open_folder(test, "data")
+        facts |= {"test_source": given.facts.get("source"), "test_fingerprint": given.fingerprint()}
+        divided = split_given(whole, Interactions.read_from(given), seed, share)
+    elif protocol is ProtocolName.users:
+        divided = split_users(whole, seed)
+    else:
+        divided = split_interactions(whole, seed, share)
+    divided.save(out, facts, replace=force)
+    facts_table(f"Split → {out}", divided.facts())
