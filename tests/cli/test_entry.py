@@ -9,7 +9,6 @@ import pytest
 import milrec
 from made_up import the_papers_run
 from milrec.interrupts import Interruptible
-from milrec.storage import write_json
 from pausing import Held, held
 
 RECIPE = """
@@ -36,7 +35,7 @@ def work(tmp_path_factory) -> Path:
     split.save(folder / "split")
     milrec.fit(split, "popularity").save(folder / "model")
     (folder / "recipe.toml").write_text(RECIPE)
-    write_json(folder / "results.json", the_papers_run())
+    the_papers_run().write(folder / "results.json")
     return folder
 
 
@@ -83,7 +82,7 @@ def test_an_experiment_interrupted_before_its_first_job_says_how_to_resume(work,
     with held("new split folder", "experiment", "recipe.toml", "--out", tmp_path / "run", cwd=work) as process:
         ended = process.interrupted()
     assert ended.code == 130 and ended.error.endswith("milrec: interrupted\n") and "Traceback" not in ended.error
-    assert "Interrupted; the same command goes on where it was\n" in ended.error
+    assert "Interrupted; the same command resumes the run\n" in ended.error
 
 
 @pytest.mark.parametrize("point", ["import torch.nn", "fit step 2", "evaluate"])
@@ -93,7 +92,7 @@ def test_an_experiment_interrupts_its_job_wherever_it_is(work, point, tmp_path):
             process.pause.arrive()  # the command itself was the first to arrive
         ended = process.interrupted()
     assert ended.code == 130 and ended.error.endswith("milrec: interrupted\n") and "Traceback" not in ended.error
-    assert "Interrupted; the same command goes on where it was\n" in ended.error
+    assert "Interrupted; the same command resumes the run\n" in ended.error
     log = tmp_path / "run/jobs/mil-seed0/log.txt"
     if point != "import torch.nn":  # a job has its log from when it begins
         assert log.read_text().endswith("milrec: interrupted\n") and "Traceback" not in log.read_text()
