@@ -31,9 +31,9 @@ class _Interrupts:
     def tell(self) -> None:
         """The sentence, once; by the bare file, for a signal may come in the middle of anything."""
         if not self.told:
-            self.told = True
             with suppress(OSError):  # nobody reads it
                 os.write(2, _SENTENCE)
+            self.told = True
 
     def end_at_once(self) -> None:
         self.tell()

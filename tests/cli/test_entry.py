@@ -1,6 +1,8 @@
 """Ctrl-C, wherever it comes: code 130, one sentence, no traceback, and nothing half-written."""
 
 import signal
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -109,6 +111,65 @@ def test_a_process_that_does_not_hear_interrupts_stays_so(work):
     with closing(process):
         process.pause.arrive()
         assert process.interrupted().code == 0
+
+
+PROGRAM = """
+import atexit, signal, sys
+from milrec import entry
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+def swallowed():
+    try:
+        interrupt()
+    except BaseException:
+        pass
+
+def turned_into_another_error():
+    try:
+        interrupt()
+    except KeyboardInterrupt:
+        raise ImportError("cannot import name 'x' from partially initialized module 'y'")
+
+class Interrupting:
+    def __del__(self):
+        interrupt()
+
+def in_a_finaliser():
+    Interrupting()
+
+def at_exit():
+    atexit.register(interrupt)
+
+entry._run(globals()[sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["interrupt", "swallowed", "turned_into_another_error", "in_a_finaliser", "at_exit"],
+)
+def test_whatever_becomes_of_an_interrupt_the_process_ends_with_130(how):
+    done = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "milrec: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "said"),
+    [
+        ("print('done')", 0, "done\n"),
+        ("raise SystemExit(3)", 3, ""),
+        ("raise SystemExit('no')", 1, "no\n"),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+        ("import atexit; atexit.register(lambda: print('at exit', end=''))", 0, "at exit"),
+        ("import threading; threading.Thread(target=lambda: print('thread', end='')).start()", 0, "thread"),
+    ],
+)
+def test_a_command_that_is_not_interrupted_ends_as_in_any_python(program, code, said):
+    command = f"from milrec import entry\ndef command():\n    {program}\nentry._run(command)"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == code and (done.stdout + done.stderr).endswith(said)
 
 
 def test_an_interrupt_after_the_last_step_is_not_forgotten():
