@@ -91,13 +91,19 @@ def test_the_tutorial_runs_from_top_to_bottom(tmp_path):
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
-def test_bring_your_own_encoder_runs(plays):
-    python = [code for language, code in blocks(ROOT / "docs" / "own-encoder.md") if language == "python"]
-    encoders, session = python
-    assert encoders.startswith("# my_encoders.py\n")
+def test_bring_your_own_encoder_runs(plays, monkeypatch):
+    found = blocks(ROOT / "docs" / "own-encoder.md")
+    encoders, session = [code for language, code in found if language == "python"]
+    assert encoders.startswith("# my_encoders.py\n") and len(encoders.splitlines()) < 40
     (plays / "my_encoders.py").write_text(encoders)
+    monkeypatch.syspath_prepend(plays)
+    monkeypatch.delitem(sys.modules, "my_encoders", raising=False)
     run_python(session, plays)
     assert (plays / "gated" / "milrec.json").exists()
+    for language, code in found:
+        if language == "console":
+            run_console(code, plays)
+    assert (plays / "gated-cli" / "milrec.json").exists()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -118,15 +124,18 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+CODE_LINK = re.compile(r"\[`([^`]+)`\]\([./]*src/milrec/([\w/]+)\.py\)")
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_name_that_is_linked_to_the_code_is_in_that_file(document):
-    text = document.read_text(encoding="utf-8")
-    for name, path in re.findall(r"\[`([^`]+)`\]\([./]*src/milrec/([\w/]+)\.py\)", text):
-        module = path.replace("/", ".")
-        assert name == module or name.startswith(f"{module}."), f"'{name}' is linked to {path}.py"
+    for shown, path in CODE_LINK.findall(document.read_text(encoding="utf-8")):
+        name, module = shown.replace("/", "."), path.replace("/", ".")
+        if module == name or module.endswith(f".{name}"):
+            continue
         found = importlib.import_module(f"milrec.{module}")
-        for part in name.removeprefix(module).split(".")[1:]:
-            assert hasattr(found, part), f"'{name}' does not exist"
+        for part in name.removeprefix(f"{module}.").split("."):
+            assert hasattr(found, part), f"'{shown}' is not in {path}.py"
             found = getattr(found, part)
 
 
@@ -135,8 +144,10 @@ def test_every_function_and_test_of_the_paper_map_exists():
     rows = [line.split(" | ") for line in text.partition("\n## ")[0].splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 20
     for paper, functions, tests in rows:
-        assert re.search(r"\[`[\w.]+`\]\(\.\./src/milrec/", functions), f"no function for {paper}"
+        assert CODE_LINK.search(functions), f"no function for {paper}"
         assert re.search(r"\[`tests/[\w/]+\.py`\]", tests), f"no test for {paper}"
+    for name, path in CODE_LINK.findall(text):  # the test above checks that the names exist
+        assert f"{name}.".startswith(f"{path.replace('/', '.')}."), f"'{name}' is linked to {path}.py"
     for shown, target in re.findall(r"\[`(tests/[^`]+)`\]\(([^)]+)\)", text):
         assert target == f"../{shown}" and (ROOT / shown).exists(), shown
     unlinked = re.sub(r"\[`[^`]+`\]\([^)]+\)", "", text)

@@ -1,4 +1,4 @@
-"""The commands that get data ready: download, simulate, prepare, split."""
+"""The commands that make data and splits: download, simulate, prepare, split."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from milrec.cli.errors import in_options
+from milrec.cli.options import Force
 from milrec.data.downloads import NAMES
 from milrec.data.formats import Format
 from milrec.errors import SettingsError
-
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
 
 
 class ProtocolName(StrEnum):

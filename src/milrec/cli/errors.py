@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 
-_OPTIONS = {"replace": "--force", "n": "-n"}  # where the option is not simply called --NAME
+_OPTIONS = {"replace": "--force", "n": "-n", "models": "--model-class"}  # where the option is not simply called --NAME
 _ARGUMENT = re.compile(r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+)|\((?P<given>[^`]*)\))?`")
 
 

@@ -1,31 +1,63 @@
-"""A run on the command line: bars while it lasts, the table at the end, and the report."""
+"""The commands that carry out recipes and write reports: demo, experiment, report."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from milrec.cli.output import measures_table
-from milrec.cli.progress import RunDisplay
-from milrec.errors import FitError
-from milrec.experiments.recipe import Recipe
-from milrec.experiments.run import run
-from milrec.report.page import write_report
+import typer
+
+from milrec.errors import SettingsError
 
 
-def run_in_view(recipe: Recipe, out: Path, at_once: int | None = None) -> Path:
-    """Carry out a recipe, show its table and write its report; jobs that failed are named at the end."""
-    n_jobs = sum(recipe.n_trials(entry) + len(entry.seeds(recipe.seeds)) for entry in recipe.models)
-    with RunDisplay(n_jobs) as display:
-        try:
-            results = run(recipe, out, display, at_once)
-        except KeyboardInterrupt:
-            display.stage("Interrupted; the same command resumes the run")
-            raise
-    failures = "; ".join(f"{failure.name}: {failure.error}" for failure in results.failures)
-    if not results.models:
-        raise FitError(f"every model failed ({failures})")
-    measures_table(results)
-    page = write_report(results, out / "report.html")
-    if failures:
-        raise FitError(f"the run ended with failures, which the same command tries again: {failures}")
-    return page
+def demo(out: Annotated[Path, typer.Option(help="Folder for the run and its report.")] = Path("milrec-demo")) -> None:
+    """Simulate a catalogue, fit four models and write a report: the whole product in two minutes."""
+    from milrec.cli.output import say
+    from milrec.cli.run_view import run_in_view
+    from milrec.experiments.recipe import demo_recipe
+
+    say(f"Report: {run_in_view(demo_recipe(), out).resolve()}")
+
+
+def experiment(
+    recipe: Annotated[Path, typer.Argument(help="Recipe, a TOML file.")],
+    out: Annotated[Path, typer.Option(help="Run folder; an interrupted run in it is resumed.")],
+    data: Annotated[Path | None, typer.Option(help="Data folder to use instead of the recipe's.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Data folder to use as the test part of --data.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this model of the recipe; may be repeated.")] = None,
+    tuned: Annotated[
+        Path | None,
+        typer.Option(help="Finished run, on this or other data, whose tuned values are used instead of a search."),
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Seed to use instead of the recipe's; may be repeated.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Trials per model, instead of the recipe's number.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Fits to run at once; by default one per core.")] = None,
+) -> None:
+    """Carry out a recipe: search for settings on validation, fit and evaluate every model with every seed.
+
+    Writes results.json and a report. It may be stopped at any time: the same command resumes it.
+    """
+    if not recipe.is_file():
+        raise SettingsError(f"there is no file '{recipe}'")
+    from milrec.cli.output import say
+    from milrec.cli.run_view import run_in_view
+    from milrec.experiments.recipe import Instead, read_recipe
+
+    wanted = read_recipe(recipe, data, Instead(test, only, tuned, seed, trials))
+    page = run_in_view(wanted, out, jobs)
+    say(f"Results: {out / 'results.json'}\nReport: {page}")
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Run folder from experiment or demo, or a results.json file.")],
+    out: Annotated[Path | None, typer.Option(help="HTML file to write; by default RUN/report.html.")] = None,
+) -> None:
+    """Write the report of a run: one HTML file that opens offline."""
+    from milrec.cli.output import say
+    from milrec.report.page import write_report
+    from milrec.results import Results, results_file
+
+    page = out or results_file(run).with_name("report.html")
+    say(f"Report: {write_report(Results.read(run), page)}")

@@ -8,13 +8,9 @@ from typing import Annotated
 
 import typer
 
+from milrec.cli.options import Dial, ModelClass, named_classes
 from milrec.data.formats import ANY_LIST_ENDING
 from milrec.errors import SettingsError
-
-Dial = Annotated[
-    float,
-    typer.Option(help="Rank by score - DIAL × ln(popularity): above 0 favours rare items, below 0 popular ones."),
-]
 
 
 def recommend(
@@ -43,6 +39,7 @@ def recommend(
     ] = None,
     reasons: Annotated[int, typer.Option(help="How many adopted items to name as reasons for each item.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option(help=f"Write to a {ANY_LIST_ENDING} file instead.")] = None,
+    model_class: ModelClass = None,
 ) -> None:
     """Make lists: for known users, for a new user from adopted items, or for all users in one table.
 
@@ -78,7 +75,7 @@ def recommend(
     from milrec.cli.progress import progress_bar
     from milrec.recommender import Recommender
 
-    recommender = Recommender.load(model)
+    recommender = Recommender.load(model, named_classes(model_class))
     if everything is not None:
         recommender = recommender.leaving_out(Interactions.read_from(everything))
     for name, ids in (("allow", allowed), ("exclude", excluded)):
@@ -116,6 +113,7 @@ def similar(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
     item: Annotated[str, typer.Argument(help="Item id.")],
     n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 20,
+    model_class: ModelClass = None,
 ) -> None:
     """Show the items that are most like an item, according to the model."""
     from milrec.storage import open_folder
@@ -124,13 +122,14 @@ def similar(
     from milrec.cli.output import table_of_lists
     from milrec.recommender import Recommender
 
-    table_of_lists(Recommender.load(model).similar_items(item, n))
+    table_of_lists(Recommender.load(model, named_classes(model_class)).similar_items(item, n))
 
 
 def items(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
     search: Annotated[str, typer.Option(help="Words of a title or how they begin, or an item id.")] = "",
     n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 20,
+    model_class: ModelClass = None,
 ) -> None:
     """Find items by title, the most popular first."""
     from milrec.storage import open_folder
@@ -139,7 +138,7 @@ def items(
     from milrec.cli.output import table_of_lists
     from milrec.recommender import Recommender
 
-    table_of_lists(Recommender.load(model).find_items(search, n))
+    table_of_lists(Recommender.load(model, named_classes(model_class)).find_items(search, n))
 
 
 def _ids_of(text: str) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from milrec.cli.options import ModelClass, named_classes
 from milrec.errors import SettingsError
 from milrec.server.limits import Limits
 from milrec.settings import build
@@ -67,6 +68,7 @@ def serve(
         typer.Option(metavar="NAME", help="Host name to answer to, as a proxy passes it on; may be repeated."),
     ] = None,
     together: Annotated[int, typer.Option(min=1, help="The most requests that are scored together.")] = 256,
+    model_class: ModelClass = None,
     *,
     limits: Limits,
 ) -> None:
@@ -116,7 +118,7 @@ def serve(
     if not accepted and not ipaddress.ip_address(address).is_loopback:
         note(f"anyone who can reach {address} may use this server: there are no keys (--keys FILE)")
     metrics = Metrics()
-    registry = Registry(folders, together, known, metrics.together.observe)
+    registry = Registry(folders, together, known, metrics.together.observe, named_classes(model_class))
     hosts = known_hosts(address, bool(accepted), allow_host or ())
 
     def started(url: str) -> None:
@@ -167,7 +169,7 @@ def serve_demo(
 
 def demo_models(out: Path, simulation: Simulation | None = None, **values: Any) -> list[Path]:
     """The model folders of the demo; those that exist are kept, and an interrupted fit is resumed."""
-    from milrec.cli.fit import FolderFit
+    from milrec.cli.folder_fit import FolderFit
     from milrec.cli.output import say
     from milrec.data.simulation import Simulation, simulate
     from milrec.data.splits import split_interactions

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
-from milrec.data.splits import Audience
+from milrec.kernels.sparse import Rows
 from milrec.lists.catalogue import Catalogue
 from milrec.lists.query import Answer, Asked, ListedItem, Reason, Wanted
 from milrec.lists.reasons import parts_of_logits, strongest, why_none
 from milrec.lists.rules import list_under
-from milrec.lists.scores import Scorer, Scores, dial_shift, leave_out, score_blocks, top_items
+from milrec.lists.scores import Scorer, Scores, dial_shift, score_blocks, top_items
+from milrec.models.inputs import Users
 
 Ranked = npt.NDArray[np.int64]  # items by number, best first
 
@@ -35,18 +35,15 @@ def lists_asked(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked]) ->
     apart = scorer.model.knows_users
     for known in (True, False):
         places = [place for place, one in enumerate(asked) if (apart and one.row is not None) == known]
-        audience = _audience([asked[place] for place in places], scorer.model.n_items, known)
 
-        def use(block: slice, scores: Scores, audience: Audience = audience, places: list[int] = places) -> None:
-            for place, row in zip(places[block], scores, strict=True):
-                shift = dial_shift(asked[place].wanted.dial, catalogue.logs)
-                if shift is not None:
-                    row += shift
-            leave_out(scores, audience, block)
+        def cut(block: slice, places: list[int] = places, known: bool = known) -> Users:
+            return _users([asked[place] for place in places[block]], known)
+
+        def use(block: slice, scores: Scores, places: list[int] = places) -> None:
             for place, row in zip(places[block], scores, strict=True):
                 lists[place] = _listed(scorer, catalogue, asked[place], row)
 
-        score_blocks(scorer, audience, slice(0, len(places)), use)
+        score_blocks(scorer, slice(0, len(places)), cut, use)
     return [lists[place] for place in range(len(asked))]
 
 
@@ -72,12 +69,9 @@ def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
 
 
 def _listed(scorer: Scorer, catalogue: Catalogue, asked: Asked, row: npt.NDArray[np.float32]) -> Listed:
-    """The best items of a row of scores, in which items that the user must not be shown are already -inf."""
+    """The best items of a row of logits, which becomes one of scores."""
     wish = asked.wanted
-    if wish.allowed is not None:
-        kept = row[wish.allowed]
-        row[:] = -np.inf
-        row[wish.allowed] = kept
+    _turn_and_hide(catalogue, asked, row)
     unmet: tuple[str, ...] = ()
     if wish.rules:
         items, unmet = _listed_under_rules(catalogue, wish, row)
@@ -89,6 +83,20 @@ def _listed(scorer: Scorer, catalogue: Catalogue, asked: Asked, row: npt.NDArray
     elif wish.reasons:
         reasons = strongest(parts_of_logits(scorer, asked, items), wish.reasons)
     return Listed(items, row[items], reasons, unmet)
+
+
+def _turn_and_hide(catalogue: Catalogue, asked: Asked, row: npt.NDArray[np.float32]) -> None:
+    """Apply the dial to a row of logits, and set what must not be listed to -inf."""
+    wish = asked.wanted
+    shift = dial_shift(wish.dial, catalogue.logs)
+    if shift is not None:
+        row += shift
+    for hidden in (asked.removed, wish.excluded, asked.rejected):
+        row[hidden] = -np.inf
+    if wish.allowed is not None:
+        kept = row[wish.allowed]
+        row[:] = -np.inf
+        row[wish.allowed] = kept
 
 
 def _best(row: npt.NDArray[np.float32], n: int) -> Ranked:
@@ -107,18 +115,7 @@ def _listed_under_rules(
     return np.array(listed, dtype=np.int64), unmet
 
 
-def _audience(asked: Sequence[Asked], n_items: int, known: bool) -> Audience:
-    adopted = _pairs([one.adopted for one in asked], n_items, [one.weights for one in asked])
-    rejected = _pairs([one.rejected for one in asked], n_items)
-    removed = _pairs([np.concatenate([one.removed, one.wanted.excluded]) for one in asked], n_items)
-    rows = np.array([one.row for one in asked], dtype=np.int64) if known else None
-    return Audience(adopted, rejected, removed, rows)
-
-
-def _pairs(
-    rows: Sequence[npt.NDArray[np.int32]], n_items: int, values: Sequence[npt.NDArray[np.float32]] | None = None
-) -> csr_array:
-    starts = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int32)
-    items = np.concatenate([np.zeros(0, dtype=np.int32), *rows])
-    weights = np.ones(len(items), dtype=np.float32) if values is None else np.concatenate([np.zeros(0), *values])
-    return csr_array((weights.astype(np.float32), items.astype(np.int32), starts), shape=(len(rows), n_items))
+def _users(asked: Sequence[Asked], known: bool) -> Users:
+    adopted = Rows.stacked([one.adopted for one in asked], [one.weights for one in asked])
+    numbers = np.array([one.row for one in asked], dtype=np.int64) if known else None
+    return Users(adopted, Rows.stacked([one.rejected for one in asked]), numbers)

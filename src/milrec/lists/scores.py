@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -97,17 +98,17 @@ def lists_for(
             part = slice(block.start - lists.users.start, block.stop - lists.users.start)
             _fill(scores, lists.items[part], lists.scores[part])
 
-        score_blocks(scorer, audience, users, use)
+        score_blocks(scorer, users, partial(Users.of, audience), use)
         yield lists
 
 
-def score_blocks(scorer: Scorer, audience: Audience, users: slice, use: Look) -> None:
-    """Hand the logits of each block of these users to `use`, which may change them; several threads call it."""
+def score_blocks(scorer: Scorer, users: slice, cut: Callable[[slice], Users], use: Look) -> None:
+    """Hand the logits of each block of users to `use`, which may change them; several threads call both functions."""
     starts = range(users.start, users.stop, ROWS)
     memory = [zeros(ROWS, scorer.model.n_items) for _ in range(min(scorer.threads, len(starts)))]
 
     def task(block: slice) -> Task:
-        return lambda worker: use(block, logits_of(scorer, Users.of(audience, block), memory[worker]))
+        return lambda worker: use(block, logits_of(scorer, cut(block), memory[worker]))
 
     with thread_pool(scorer.threads) as pool:  # for this round alone: the caller may use torch between two of them
         pool.run([task(slice(start, min(start + ROWS, users.stop))) for start in starts])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -134,13 +135,13 @@ class Served:
         }
 
 
-def load_served(name: str, path: Path, known: Path | None = None) -> Served:
+def load_served(name: str, path: Path, known: Path | None = None, models: Sequence[type[Any]] = ()) -> Served:
     """Read a model folder and check all of it; it may contain nothing but what milrec wrote.
 
     The folder may be removed or replaced at any moment while it is being read; the error then says so.
     """
     try:
-        return _loaded(name, path, known)
+        return _loaded(name, path, known, models)
     except MilrecError:
         raise
     except Exception as error:
@@ -148,14 +149,14 @@ def load_served(name: str, path: Path, known: Path | None = None) -> Served:
         raise FolderError(f"'{path}' cannot be read ({kind}: {error}); if it is being replaced, try again") from error
 
 
-def _loaded(name: str, path: Path, known: Path | None) -> Served:
+def _loaded(name: str, path: Path, known: Path | None, models: Sequence[type[Any]]) -> Served:
     """A link is followed first, so that no file of another model is read if the link is changed meanwhile."""
     if not path.is_dir():
         raise FolderError(f"there is no model folder '{path}'")
     place = path.resolve()
     manifest = open_folder(place, "model")
     _refuse_foreign_files(manifest)
-    recommender = Recommender.load(place)
+    recommender = Recommender.load(place, models)
     if known is not None:
         recommender = recommender.leaving_out(Interactions.read_from(open_folder(known, "data")))
     if _hashes(place) != manifest.hashes:

@@ -7,9 +7,10 @@ its model tried out, before it replaces the old one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from milrec.errors import FolderError, MilrecError, SettingsError, UnknownIdError, unknown
 from milrec.interrupts import pause_point
@@ -27,11 +28,12 @@ class Registry:
         together: int,
         known: Path | None = None,
         observe: Callable[[int], None] | None = None,
+        models: Sequence[type[Any]] = (),
     ) -> None:
         if not folders:
             raise SettingsError("there is no model to serve; give at least one model folder")
-        self._known = known
-        self._models = {name: load_served(name, path, known) for name, path in folders.items()}
+        self._known, self._encoders = known, models
+        self._models = {name: load_served(name, path, known, models) for name, path in folders.items()}
         self._loading = threading.Lock()
         self.batcher = Batcher(together, observe)
         for served in self._models.values():
@@ -61,7 +63,7 @@ class Registry:
             raise FolderError("another reload is running; try again when it is done")
         try:
             self.batcher.check()
-            new = load_served(name, old.path, self._known)
+            new = load_served(name, old.path, self._known, self._encoders)
             pause_point("reload")
             self._try_out(new)
             self._models[name] = new

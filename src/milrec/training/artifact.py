@@ -90,9 +90,7 @@ def _settings(facts: dict[str, Any], encoders: Sequence[type[nn.Module]]) -> Fit
     if isinstance(name, str) and settings_type(name, encoders) is None:
         home = facts.get("model_class")
         hint = f" ({home})" if isinstance(home, str) else ""
-        raise _UnknownModel(
-            f"holds a model '{name}'{hint} that is not one of milrec's; name its class: models=[{name}]"
-        )
+        raise _UnknownModel(f"holds a model '{name}'{hint} that is not one of milrec's; name its class with `models`")
     return fit_settings(facts["settings"], encoders)
 
 

@@ -1,0 +1,113 @@
+"""`milrec fit`: from a split folder to a model folder, with a checkpoint beside the model until it is done."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from milrec.cli.output import note, say
+from milrec.cli.progress import FitDisplay
+from milrec.data.splits import Split
+from milrec.errors import FolderError
+from milrec.storage import open_folder, refuse_if_in_the_way
+from milrec.training.settings import FitSettings
+
+if TYPE_CHECKING:
+    from milrec.training.progress import History
+
+
+@dataclass(frozen=True)
+class FolderFit:
+    """A split, a model folder to write, settings, a seed, and whether to refit on training and validation."""
+
+    split: Path
+    out: Path
+    settings: FitSettings
+    seed: int
+    refit: bool = False
+
+    @property
+    def partial(self) -> Path:
+        return self.out.with_name(self.out.name + ".partial")
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.partial / "checkpoint.safetensors"
+
+    @property
+    def refit_checkpoint(self) -> Path:
+        return self.partial / "refit.safetensors"
+
+    @property
+    def interrupted(self) -> bool:
+        return self.checkpoint.exists() or self.refit_checkpoint.exists()
+
+    def run(self, resume: bool, force: bool) -> None:
+        """Fit and save; resume from a checkpoint only if asked to, and never overwrite something else."""
+        if resume and self.out.exists() and not self.interrupted:
+            self._check_finished()
+            say(f"'{self.out}' is already fitted; there is nothing to resume")
+            return
+        refuse_if_in_the_way(self.out, "model", force)
+        if self.interrupted and not resume and not force:
+            raise FolderError(
+                f"'{self.partial}' holds an interrupted fit; continue it with --resume, or start over with --force"
+            )
+        if resume and not self.interrupted:
+            note(f"there is no checkpoint in '{self.partial}'; the fit starts from the beginning")
+        open_folder(self.split, "split")
+        if not resume:
+            self.checkpoint.unlink(missing_ok=True)
+            self.refit_checkpoint.unlink(missing_ok=True)
+        self._fit(force)
+
+    def _check_finished(self) -> None:
+        """Refuse to resume if the finished model has other data, settings or seed."""
+        facts = open_folder(self.out, "model").facts
+        split = Split.load(self.split)
+        train = split.joined().train if self.refit else split.train
+        settings = self.settings.for_data(train.n_users, train.n_items).model_dump(mode="json")
+        found = facts.get("settings")
+        if self.refit and settings["training"] and isinstance(found, dict) and found.get("training"):
+            settings["training"]["until"] = found["training"].get("until")  # chosen by validation
+        asked = (settings, self.seed, train.fingerprint(), self.refit)
+        if (found, facts.get("seed"), facts.get("train_fingerprint"), facts.get("refitted", False)) != asked:
+            raise FolderError(f"'{self.out}' was fitted with other data, settings or seed; choose another place")
+
+    def _fit(self, force: bool) -> None:
+        from milrec.recommender import fit, refit
+
+        split = Split.load(self.split)
+        if self.refit:
+            split.joined()  # if that is refused, then now, and not after the fit
+        self.partial.mkdir(parents=True, exist_ok=True)
+        try:
+            with FitDisplay() as display:
+                recommender = fit(
+                    split, self.settings, seed=self.seed, checkpoint=self.checkpoint, report=display.report
+                )
+            self._say_kept(recommender.fitted.history)
+            seconds = recommender.fitted.facts["fit_seconds"]
+            if self.refit:
+                with FitDisplay("Refitting") as display:
+                    recommender = refit(split, recommender, self.refit_checkpoint, display.report)
+                seconds += recommender.fitted.facts["fit_seconds"]
+        except KeyboardInterrupt:
+            resume = f"to continue: milrec fit {self.split} --out {self.out} --resume, with the same settings"
+            say(f"Interrupted; {resume if self.interrupted else 'nothing was kept'}")
+            raise
+        finally:
+            if not self.interrupted:
+                shutil.rmtree(self.partial, ignore_errors=True)
+        recommender.save(self.out, replace=force)
+        shutil.rmtree(self.partial, ignore_errors=True)
+        say(f"Fitted in {seconds:.1f} s → {self.out}")
+
+    def _say_kept(self, history: History | None) -> None:
+        if history is not None and history.kept is not None:
+            stopped = ", stopped early" if history.stopped_early else ""
+            best = "" if history.kept == history.best else f" (best {history.best:.4f})"
+            measure = f"{self.settings.measure} {history.kept:.4f}{best}"
+            say(f"Kept the weights of step {history.kept_iteration}: validation {measure}{stopped}")

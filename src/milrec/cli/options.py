@@ -1,0 +1,35 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
+Dial = Annotated[
+    float,
+    typer.Option(help="Rank by score - DIAL × ln(popularity): above 0 favours rare items, below 0 popular ones."),
+]
+ModelClass = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model-class",
+        metavar="MODULE:CLASS",
+        help="Your own encoder, e.g. my_encoders:Gated, from the current folder or an installed package.",
+    ),
+]
+
+
+def named_classes(paths: list[str] | None) -> list[type[Any]]:
+    """The encoders that somebody named; their modules may lie in the current folder."""
+    if not paths:
+        return []
+    from milrec.models.encoders import import_encoder
+
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return [import_encoder(path) for path in paths]
