@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from milrec.errors import SettingsError
@@ -24,14 +24,16 @@ _SWITCH_SECONDS = 0.0002  # not 0.005: the scoring thread would keep the one tha
 
 def bound(host: str, port: int) -> socket.socket:
     """A socket with this address that does not listen yet: no client waits for a server that is still loading."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        taken = socket.socket(family, kind, protocol)
-        if os.name == "posix":  # on Windows this would let two servers share a port
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(address)
-    except (OSError, UnicodeError) as error:  # the latter: '..' is not a name at all
-        raise SettingsError(_why_not(host, port, error)) from None
+    with ExitStack() as undone:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            taken = undone.enter_context(socket.socket(family, kind, protocol))
+            if os.name == "posix":  # on Windows this would let two servers share a port
+                taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(address)
+        except (OSError, UnicodeError) as error:  # the latter: '..' is not a name at all
+            raise SettingsError(_why_not(host, port, error)) from None
+        undone.pop_all()
     return taken
 
 

@@ -1,0 +1,173 @@
+"""What the server answers: the lists and items of the library, in JSON."""
+
+import threading
+
+import pytest
+
+import milrec
+from milrec.lists.catalogue import Catalogue
+from milrec.lists.query import Query
+from milrec.server import app as app_module
+from milrec.server.app import Server, create_app
+from milrec.server.registry import Registry
+from serving import Client, as_json
+
+pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"user": "u001"},
+        {"user": "u002", "n": 60, "dial": 0.7},
+        {"adopted": ["i001", "i002"], "rejected": ["i003"], "n": 5, "reasons": 3},
+        {"adopted": [], "n": 7, "exclude": ["i032"]},
+        {"adopted": ["i010"], "allow": ["i001", "i002", "i003"]},
+        {"user": "u003", "n": 10, "rules": [{"tail": "long", "at_least": "50%"}, {"tail": "short", "at_most": 0}]},
+        {"user": "u003", "n": 10, "allow": ["i032"], "rules": [{"tail": "long", "at_least": 3, "first": 4}]},
+    ],
+)
+def test_the_server_answers_as_the_library_does(client, mil, query):
+    (expected,) = mil.answer([mil.ask(Query(**query))])
+    answer = client.post("/v1/recommend", json=query)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert found["items"] == as_json(expected)
+    assert found["unmet"] == list(expected.unmet) and found["model"] == "mil"
+    assert found["shares"] == expected.shares and found["mean_popularity"] == expected.mean_popularity
+    places = {str(one): int(place) for one, place in zip(mil.item_ids, mil.catalogue.places, strict=True)}
+    assert [one["place"] for one in found["items"]] == [places[one["item"]] for one in found["items"]]
+
+
+def test_an_empty_list_is_an_answer(client):
+    found = client.post("/v1/recommend", json={"adopted": ["i001"], "allow": []}).json()
+    assert found["items"] == [] and found["mean_popularity"] is None
+    assert found["shares"] == {"short": 0, "medium": 0, "long": 0}
+
+
+def test_a_batch_answers_each_request_as_if_it_were_alone(client):
+    good, bad = {"user": "u001", "n": 3}, {"user": "nobody"}
+    found = client.post("/v1/recommend/batch", json={"requests": [good, bad, {**good, "model": "ease"}]}).json()
+    first, second, third = found["answers"]
+    assert first == client.post("/v1/recommend", json=good).json()
+    assert "unknown user 'nobody'" in second["error"]
+    assert third["model"] == "ease" and third == client.post("/v1/recommend", json={**good, "model": "ease"}).json()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"user": "u001", "n": 0}, "'n' is 0"),
+        ({"user": "u001", "m": 0}, "unknown key 'm'; known keys: model, user"),
+        ({"user": "u001", "n": 61}, "at most 60"),
+        ({"user": [1]}, "an id is text or a whole number"),
+        ([], "a request is an object"),
+    ],
+)
+def test_a_wrong_request_in_a_batch_does_not_affect_the_others(client, wrong, sentence):
+    first, second = client.post("/v1/recommend/batch", json={"requests": [wrong, {"user": "u001"}]}).json()["answers"]
+    assert set(first) == {"error"} and sentence in first["error"]
+    assert second == client.post("/v1/recommend", json={"user": "u001"}).json()
+
+
+def test_models_are_described_with_their_data(client, mil, split):
+    found = client.get("/v1/models").json()
+    assert found["default"] == "mil" and [one["name"] for one in found["models"]] == ["mil", "ease"]
+    facts = client.get("/v1/models/mil").json()
+    assert facts == found["models"][0]
+    assert facts["model"] == "dae" and facts["loss"] == "mil" and found["models"][1]["loss"] is None
+    assert facts["n_items"] == len(mil.item_ids) == sum(facts["intervals"].values())
+    assert facts["n_interactions"] == split.train.adopted.nnz
+    assert facts["settings"]["model"]["n_factors"] == 8 and len(facts["fitted"]["fingerprint"]) == 64
+    assert set(facts["fitted"]["versions"]) == {"milrec", "torch", "numpy"}
+
+
+def test_items_and_users_are_found(client, mil):
+    title = mil.catalogue.titles[0]
+    found = client.get("/v1/models/mil/items", params={"search": title.upper(), "n": 5}).json()["items"]
+    assert found[0]["item"] == mil.item_ids[0] and found[0]["title"] == title
+    assert client.get(f"/v1/models/mil/items/{mil.item_ids[0]}").json() == found[0]
+    users = client.get("/v1/models/mil/users", params={"search": "u00", "n": 4}).json()["users"]
+    assert users == [one for one in mil.user_ids if one.startswith("u00")][:4]
+
+
+def test_similar_items_are_those_of_the_library(client, mil, folders):
+    table = mil.similar_items("i001", 4)
+    found = client.get("/v1/models/mil/items/i001/similar", params={"n": 4}).json()
+    assert found["measure"] == "cosine"
+    assert [one["item"] for one in found["items"]] == table["item"].to_pylist()
+    assert [one["likeness"] for one in found["items"]] == table["cosine"].to_pylist()
+    assert client.get("/v1/models/ease/items/i001/similar").json()["measure"] == "weight"
+
+
+def test_a_user_is_shown_with_adopted_and_rejected_items(client, mil):
+    train = mil.fitted.train
+    found = client.get("/v1/models/mil/users/u001").json()
+    for name, pairs in (("adopted", train.adopted), ("rejected", train.rejected)):
+        expected = {mil.item_ids[number] for number in pairs[[0], :].nonzero()[1]}
+        assert {one["item"] for one in found[name]} == expected
+
+
+def test_the_popularity_curve_falls_and_ends_with_the_catalogue(client, mil):
+    found = client.get("/v1/models/mil/popularity", params={"points": 20}).json()
+    assert found["ranks"][0] == 1 and found["ranks"][-1] == found["n_items"] == len(mil.item_ids)
+    assert found["popularity"] == sorted(found["popularity"], reverse=True) and len(found["ranks"]) <= 20
+    intervals = client.get("/v1/models/mil").json()["intervals"]
+    assert found["cuts"] == {"short": intervals["short"], "medium": intervals["short"] + intervals["medium"]}
+
+
+def test_ids_may_contain_any_character(tmp_path):
+    ids = ["a/b", "c d", "é", "..", "x/similar/y", "100%", "?q=1"]
+    data = milrec.read({"user": [user for user in ids for _ in ids], "item": ids * len(ids)})
+    milrec.fit(milrec.split_interactions(data, seed=0, held_out=0.0), "popularity").save(tmp_path / "odd")
+    registry = Registry({"odd": tmp_path / "odd"}, together=4)
+    client = Client(create_app(Server(registry)))
+    for one in ids:
+        quoted = "".join(f"%{byte:02X}" for byte in one.encode())
+        assert client.get(f"/v1/models/odd/items/{quoted}").json()["item"] == one
+        assert len(client.get(f"/v1/models/odd/users/{quoted}").json()["adopted"]) == len(ids)
+    registry.stop()
+
+
+def test_whole_numbers_are_ids_too(tmp_path):
+    data = milrec.read({"user": [1, 1, 2, 2], "item": [10, 20, 20, 30]})
+    milrec.fit(milrec.split_interactions(data, seed=0, held_out=0.0), "popularity").save(tmp_path / "numbers")
+    registry = Registry({"numbers": tmp_path / "numbers"}, together=4)
+    client = Client(create_app(Server(registry)))
+    by_number, by_text = (client.post("/v1/recommend", json={"adopted": [one]}).json() for one in (10, "10"))
+    assert by_number == by_text and {one["item"] for one in by_number["items"]} == {"20", "30"}
+    registry.stop()
+
+
+def test_a_long_answer_is_written_in_another_thread(folders, monkeypatch):
+    registry, threads = Registry({"mil": folders["mil"]}, together=4), []
+    spelt = app_module.answer_json
+    monkeypatch.setattr(
+        app_module, "answer_json", lambda *given: (threads.append(threading.current_thread()), spelt(*given))[1]
+    )
+    client = Client(create_app(Server(registry)))
+    found = [client.post("/v1/recommend", json={"user": "u001", "n": n}).json()["items"] for n in (10, 1000)]
+    assert found[1][:10] == found[0]
+    assert threads[0] is threading.main_thread() and threads[1] is not threading.main_thread()
+    registry.stop()
+
+
+def test_ids_become_numbers_once_and_numbers_become_ids_once(client, monkeypatch):
+    """Each id of a request is looked up once, and what is listed is described once."""
+    looked_up, described = [], []
+    item_numbers, describe = Catalogue.item_numbers, Catalogue.describe
+    monkeypatch.setattr(
+        Catalogue, "item_numbers", lambda self, ids: (looked_up.extend(ids := list(ids)), item_numbers(self, ids))[1]
+    )
+    monkeypatch.setattr(
+        Catalogue, "describe", lambda self, numbers: (described.append(len(numbers)), describe(self, numbers))[1]
+    )
+    client.post("/v1/recommend", json={"adopted": ["i001", "i002"], "rejected": ["i003"], "n": 7, "reasons": 1})
+    assert looked_up == ["i001", "i002", "i003"] and described == [7]
+    looked_up.clear(), described.clear()
+    client.get("/v1/models/mil/items/i001/similar", params={"n": 4})
+    assert looked_up == ["i001"] and described == [4]
+    looked_up.clear(), described.clear()
+    client.get("/v1/models/mil/items", params={"n": 5})
+    client.get("/v1/models/mil/users/u001")
+    assert looked_up == [] and described[0] == 5 and len(described) == 3  # adopted and rejected items

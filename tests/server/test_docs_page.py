@@ -1,0 +1,68 @@
+"""The schema of the API, and the page that is made from it."""
+
+import contextlib
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from milrec.server import app as app_module
+from milrec.server.app import Server, create_app
+from milrec.server.limits import Limits
+from milrec.server.registry import Registry
+from pausing import LONG
+from serving import Client
+
+pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
+
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+def test_whatever_the_schema_allows_or_forbids_is_answered_as_the_schema_says(folders, monkeypatch):
+    monkeypatch.setattr(app_module, "_READY_SECONDS", LONG)
+    registry = Registry({"mil": folders["mil"]}, together=64)  # of its own: schemathesis ends the app that it is given
+    limits = Limits(max_body=100_000, max_list=60, timeout=LONG)
+    api = schemathesis.openapi.from_asgi("/openapi.json", create_app(Server(registry, limits)))
+    modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
+    tried = 0
+    for operation in api.get_all_operations():
+        for mode in modes:
+
+            @given(case=operation.ok().as_strategy(generation_mode=mode))
+            @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+            def holds(case):
+                nonlocal tried
+                tried += 1
+                case.call_and_validate(checks=CHECKS)
+
+            with contextlib.suppress(Unsatisfiable):  # a route that takes nothing cannot be asked wrongly
+                holds()
+    assert tried > 100
+
+
+def test_the_reference_page_describes_every_route_and_fetches_nothing(client):
+    page, found = client.get("/docs").text, client.get("/openapi.json").json()
+    for path in found["paths"]:
+        assert path in page.replace("&#39;", "'")
+    for name in ("RecommendBody", "Rule", "BatchBody", "RecommendAnswer"):
+        assert f'id="form-{name}"' in page
+    assert "<script" not in page and "style=" not in page and "https://" not in page
+    assert client.get("/docs.css").headers["content-type"].startswith("text/css")
+
+
+def test_what_does_not_change_is_made_once(registry, monkeypatch):
+    made = []
+    monkeypatch.setattr(app_module, "reference_page", lambda schema: made.append(schema) or "page")
+    client = Client(create_app(Server(registry)))
+    assert client.get("/docs").text == client.get("/docs").text == "page" and len(made) == 1
+    recommender = registry.model("mil").recommender
+    assert recommender._likeness is recommender._likeness
+    assert recommender.catalogue.falling is recommender.catalogue.falling
