@@ -25,6 +25,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini tests benchmarks experiments tools
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
