@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from milrec.evaluation import Evaluation, evaluate, validation_measure
 from milrec.lists.answer import answer_of, lists_asked
 from milrec.lists.catalogue import Catalogue, several
 from milrec.lists.export import item_columns, list_batch, list_schema
-from milrec.lists.query import Answer, Asked, Query, Rules, Wanted, ask, known_user, list_length, wanted
+from milrec.lists.query import Answer, Asked, Query, Wanted, Wishes, ask, known_user, list_length, wanted
 from milrec.lists.scores import Scorer, top_items
 from milrec.models.contract import Likeness
 from milrec.training.artifact import Fitted
@@ -166,37 +166,30 @@ class Recommender:
         self,
         users: Sequence[Any],
         n: int = 20,
-        allow: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-        dial: float = 0.0,
-        rules: Rules = (),
-        reasons: int = 0,
         on_unmet: OnUnmet | None = None,
+        **wishes: Unpack[Wishes],
     ) -> pa.Table:
         """Lists for known users, best first: user, rank, item, title (where known), score, popularity, tail.
 
+        Only items in `allow` are listed, where it is given, and none in `exclude`.
         Items are ranked by logit - dial × ln(popularity): a dial above 0 lists rarer items, below 0 more popular ones.
         Rules, e.g. `long >= 30%`, add a column `unmet` that says which ones could not be met. `reasons` adds a column
         with this many of the adopted items that speak for an item, each with its part of the logit. `on_unmet` is
         called for each list that could not be all that was asked for, since an empty list has no row to say so.
         """
         rows = self.catalogue.user_numbers(several(users)).tolist()
-        wish = wanted(self.catalogue, Query(None, None, (), n, allow, exclude, dial, rules, reasons))
+        wish = wanted(self.catalogue, Query(n=n, **wishes))
         schema = list_schema(self.fitted.train, wish, users=True)
         return pa.Table.from_batches(self._known(rows, wish, on_unmet), schema)
 
     def recommend_all(
         self,
         n: int = 20,
-        allow: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-        dial: float = 0.0,
-        rules: Rules = (),
-        reasons: int = 0,
         on_unmet: OnUnmet | None = None,
+        **wishes: Unpack[Wishes],
     ) -> Iterator[pa.RecordBatch]:
         """Lists for every known user, a batch of users at a time."""
-        wish = wanted(self.catalogue, Query(None, None, (), n, allow, exclude, dial, rules, reasons))
+        wish = wanted(self.catalogue, Query(n=n, **wishes))
         yield from self._known(range(self.fitted.train.n_users), wish, on_unmet)
 
     def recommend_new(
@@ -204,15 +197,11 @@ class Recommender:
         adopted: Sequence[Any],
         rejected: Sequence[Any] = (),
         n: int = 20,
-        allow: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-        dial: float = 0.0,
-        rules: Rules = (),
-        reasons: int = 0,
         on_unmet: OnUnmet | None = None,
+        **wishes: Unpack[Wishes],
     ) -> pa.Table:
         """A list for a user the model has not met, from adopted (and rejected) items only; nothing is refitted."""
-        asked = self.ask(Query(None, adopted, rejected, n, allow, exclude, dial, rules, reasons))
+        asked = self.ask(Query(None, adopted, rejected, n, **wishes))
         schema = list_schema(self.fitted.train, asked.wanted, users=False)
         return pa.Table.from_batches([self._batch([asked], schema, on_unmet)], schema)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from milrec.cli.options import Dial, ModelClass, named_classes
 from milrec.data.formats import ANY_LIST_ENDING
 from milrec.errors import SettingsError
+
+if TYPE_CHECKING:
+    from milrec.lists.query import Wishes
 
 
 def recommend(
@@ -49,8 +52,7 @@ def recommend(
     A rule says how many items (or what share) of a list, or of its first places, come from the short, medium or long
     tail. A rule that cannot be met is met as far as possible; a note, or the column `unmet` of a file, then says so.
     """
-    from milrec.data.interactions import Interactions
-    from milrec.lists.export import check_list_file, write_batches
+    from milrec.lists.export import check_list_file
     from milrec.lists.rules import Rule
     from milrec.storage import open_folder
 
@@ -70,43 +72,17 @@ def recommend(
     if out is not None:
         check_list_file(out)
     open_folder(model, "model")
+    wishes: Wishes = {"allow": allowed, "exclude": excluded, "dial": dial, "rules": rules, "reasons": reasons}
     everything = None if known is None else open_folder(known, "data")
-    from milrec.cli.output import note, say, table_of_lists
-    from milrec.cli.progress import progress_bar
-    from milrec.recommender import Recommender
+    from milrec.cli.list_output import AskedLists
 
-    recommender = Recommender.load(model, named_classes(model_class))
-    if everything is not None:
-        recommender = recommender.leaving_out(Interactions.read_from(everything))
-    for name, ids in (("allow", allowed), ("exclude", excluded)):
-        if ids is not None and (outside := recommender.outside_catalogue(ids)):
-            note(f"{outside} of {len(ids)} ids in the {name} file are not in the catalogue")
-    unmet: list[str] = []
-
-    def keep_unmet(who: object, sentences: str) -> None:
-        unmet.append(sentences if who is None else f"user '{who}': {sentences}")
-
-    how = (n, allowed, excluded, dial, rules, reasons, keep_unmet)
-    if all:
-        assert out is not None
-        total = recommender.fitted.train.n_users
-        with progress_bar("Listing", "users") as report:
-            rows = write_batches(out, recommender.recommend_all(*how), lambda done: report(min(done, total), total))
-        say(f"{rows:,} rows for {total:,} users → {out}")
-        if unmet:
-            note(f"{len(unmet):,} of {total:,} lists do not meet every rule or lack reasons; see the column unmet")
-        return
-    if adopted is not None:
-        lists = recommender.recommend_new(_ids_of(adopted), _ids_of(rejected or ""), *how)
+    lists = AskedLists.load(model, everything, named_classes(model_class), n, wishes)
+    if all and out is not None:
+        lists.write_all(out)
+    elif adopted is not None:
+        lists.give_new(_ids_of(adopted), _ids_of(rejected or ""), out)
     else:
-        lists = recommender.recommend(users, *how)
-    if out is not None:
-        rows = write_batches(out, lists.to_batches(), schema=lists.schema)
-        say(f"{rows:,} rows → {out}")
-    else:
-        table_of_lists(lists.drop_columns("unmet") if rules or reasons else lists)
-    for sentences in unmet:
-        note(sentences)
+        lists.give_known(users, out)
 
 
 def similar(

@@ -95,7 +95,7 @@ def prepare_source(
     return format, rows, chosen, prepare(rows, chosen, f"'{source}'")
 
 
-def read(
+def read(  # noqa: PLR0913 - one argument for each column of somebody's table
     source: Any,
     *,
     user: str | None = None,

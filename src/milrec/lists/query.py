@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,16 @@ class Query:
     dial: float = 0.0
     rules: Rules = ()
     reasons: int = 0  # the most to give for each item
+
+
+class Wishes(TypedDict, total=False):
+    """What a list is to be like, apart from its length; the fields of a query."""
+
+    allow: Iterable[Any] | None
+    exclude: Iterable[Any] | None
+    dial: float
+    rules: Rules
+    reasons: int
 
 
 @dataclass(frozen=True, eq=False)
