@@ -31,7 +31,7 @@ def real_data(name: str) -> Path:
     return place
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: Playwright's event loop would be in the way of other tests' own
 def browser():
     from browsing import started_browser
 

@@ -1,6 +1,6 @@
 """Processes that wait at a named point until a test lets them go, so that no test has to guess where they are.
 
-The points are those of `milrec.interrupting.pause_point`, and `import NAME` for each module that a process imports.
+The points are those of `milrec.interrupts.pause_point`, and `import NAME` for each module that a process imports.
 """
 
 import contextlib

@@ -47,10 +47,10 @@ def names(folder: Path) -> list[str]:
 
 QUICK = ("--set", "epochs=4", "--set", "checkpoint_seconds=1000")
 COMMANDS = [
-    ("import milrec.interrupting", "--help"),  # just after the line from which on Ctrl-C is heard
+    ("import milrec.interrupts", "--help"),  # just after the line from which on Ctrl-C is heard
     ("import milrec.cli", "--help"),
     ("import typer.main", "--help"),  # in the middle of the command line's own imports
-    ("import milrec.tables", "prepare", "table.csv", "--out", "prepared"),
+    ("import milrec.data.tables", "prepare", "table.csv", "--out", "prepared"),
     ("new data folder", "prepare", "table.csv", "--out", "prepared"),
     ("import torch.nn", "fit", "split", "--out", "fitted", *QUICK),
     ("evaluate", "evaluate", "model", "split", "--json", "measures.json"),
@@ -79,7 +79,7 @@ def test_an_interrupt_is_one_sentence_and_leaves_nothing_half_written(work, comm
 
 
 def test_an_experiment_interrupted_before_its_first_job_says_how_to_resume(work, tmp_path):
-    with held("import milrec.experiment", "experiment", "recipe.toml", "--out", tmp_path / "run", cwd=work) as process:
+    with held("import milrec.experiments.run", "experiment", "recipe.toml", "--out", tmp_path / "run", cwd=work) as process:
         assert process.interrupted() == (130, "", "milrec: interrupted\n")
     with held("new split folder", "experiment", "recipe.toml", "--out", tmp_path / "run", cwd=work) as process:
         ended = process.interrupted()
