@@ -117,7 +117,7 @@ def als(folder: Path) -> dict[str, Any]:
         rival = AlternatingLeastSquares(
             N_FACTORS, iterations=15, regularization=regularization, alpha=alpha, num_threads=_threads(), random_state=0
         )
-        spent = seconds(lambda rival=rival: rival.fit(pairs, show_progress=False))
+        spent = seconds(partial(rival.fit, pairs, show_progress=False))
         name = f"regularization {regularization:g}, alpha {alpha:g}"
         results[name] = {"seconds": spent, "ndcg@100": _judged(rival, split)}
     return {"runs": results, "seconds": statistics.median(run["seconds"] for run in results.values())}

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 Requests = Callable[[int], Iterator[bytes]]  # what a client sends, by its number
@@ -95,7 +96,7 @@ async def load(port: int, clients: int, seconds: float, requests: Requests) -> O
         return _Client(requests(number), started + seconds, outcome, ends[number])
 
     for number in range(clients):
-        await loop.create_connection(lambda number=number: client(number), "127.0.0.1", port)
+        await loop.create_connection(partial(client, number), "127.0.0.1", port)
     await asyncio.gather(*ends)
     outcome.spent = time.perf_counter() - started
     return outcome

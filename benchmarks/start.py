@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ def start(folder: Path) -> dict[str, Any]:
     }
     times = {
         name: statistics.median(
-            seconds(lambda command=command: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
-            for _ in range(7)
+            seconds(partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)) for _ in range(7)
         )
         for name, command in commands.items()
     }

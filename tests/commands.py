@@ -11,7 +11,8 @@ from milrec.cli.app import main
 def milrec(*arguments, cwd=None) -> subprocess.CompletedProcess:
     """A command: its code, what it printed and what it said was wrong."""
     command = ["milrec", *map(str, arguments)]
-    out, err, code = io.StringIO(), io.StringIO(), 0
+    out, err = io.StringIO(), io.StringIO()
+    code: int | str = 0
     with contextlib.chdir(cwd or "."), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         before, sys.argv = sys.argv, command
         try:

@@ -118,9 +118,9 @@ def run_as_json(
 
 def compared(models: list[dict], measure: str, p: float = 0.0004) -> list[dict]:
     """Every model against every other, by the figures of the first seed."""
-    first = {}
-    for one in models:
-        first.setdefault(one["name"], one["evaluation"][measure])
+    first: dict[str, float] = {}
+    for fitted in models:
+        first.setdefault(fitted["name"], fitted["evaluation"][measure])
     rows = []
     for one, other in itertools.combinations(first, 2):
         difference = first[one] - first[other]
@@ -141,7 +141,7 @@ def compared(models: list[dict], measure: str, p: float = 0.0004) -> list[dict]:
 def searched(name: str, n: int = 12) -> dict:
     random = np.random.default_rng(len(name))
     states = ["done", "done", "given up", "done", "failed"]
-    trials = []
+    trials: list[dict] = []
     for number in range(n):
         state = states[number % len(states)]
         value = None if state == "failed" else float(0.33 + random.normal(0, 0.008) - 0.02 * (state == "given up"))

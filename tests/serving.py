@@ -95,7 +95,9 @@ class Running:
         if wait:
             line = self.process.stdout.readline()
             assert line, self.ended()[1]
-            self.port = int(re.search(r"at http://127\.0\.0\.1:(\d+)", line)[1])
+            place = re.search(r"at http://127\.0\.0\.1:(\d+)", line)
+            assert place, line
+            self.port = int(place[1])
             self.url = f"http://127.0.0.1:{self.port}"
 
     def _read(self) -> None:

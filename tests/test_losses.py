@@ -66,7 +66,10 @@ def drawn_partners(adopted, random) -> torch.Tensor:
     """The partners that a fit would draw for every item."""
     rows = Rows.of(csr_array(np.array(adopted, dtype=np.float32)), np.arange(len(adopted)))
     n_items = len(adopted[0])
-    return dense_targets(draw_targets(rows, Rows.none(rows.n_rows), n_items, None, 1, random), n_items, True).partner
+    drawn = draw_targets(rows, Rows.none(rows.n_rows), n_items, None, 1, random)
+    partner = dense_targets(drawn, n_items, True).partner
+    assert partner is not None
+    return partner
 
 
 def value_of(loss, preference, targets) -> list[float]:
@@ -294,8 +297,9 @@ def test_a_loss_is_one_number_per_user(case):
     together = value_of_logits(loss, LOGITS, targets, decoder)
     assert together.shape == (2,)
     for user in range(2):
-        rows = [[matrix[user]] for matrix in (ADOPTED, MISSING, REJECTED)]
-        alone = value_of_logits(loss, [LOGITS[user]], known(*rows, [PARTNER[user]] if partners else None), decoder)
+        adopted, missing, rejected = ([matrix[user]] for matrix in (ADOPTED, MISSING, REJECTED))
+        targets = known(adopted, missing, rejected, [PARTNER[user]] if partners else None)
+        alone = value_of_logits(loss, [LOGITS[user]], targets, decoder)
         assert alone.item() == pytest.approx(together[user].item(), rel=1e-12)
 
 

@@ -181,7 +181,7 @@ def test_a_new_user_folded_into_a_factorization_gets_much_of_the_list_of_a_known
 
 @pytest.mark.parametrize("loss", ["square", "pointwise", "pairwise", "multinomial", "mil"])
 def test_on_a_checkerboard_a_folded_in_user_gets_the_withheld_item_first(checkerboard, loss):
-    values = {"n_factors": 4, "epochs": 200, "learning_rate": 3e-2, "weight_decay": 0.2}
+    values: dict[str, float | str] = {"n_factors": 4, "epochs": 200, "learning_rate": 3e-2, "weight_decay": 0.2}
     if loss == "pairwise":
         values["target_set"] = "shared"  # much quicker than the mean over all pairs
     recommender = milrec.fit(unsplit(checkerboard), "mf", loss, **values)

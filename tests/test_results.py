@@ -4,6 +4,7 @@ import copy
 import json
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -248,7 +249,9 @@ def test_results_that_are_read_and_written_again_are_the_same(value):
     assert Results.of(written, "a run") == results
 
 
-JUNK = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just([]) | st.just({})
+JUNK: st.SearchStrategy[Any] = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just([]) | st.just({})
+)
 WHOLE = made_up.the_papers_run(seeds=1).as_json()
 
 

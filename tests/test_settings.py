@@ -14,7 +14,7 @@ from milrec.training.settings import TargetSettings, TrainingSettings
 
 def test_settings_are_frozen():
     with pytest.raises(ValidationError):
-        AutoencoderSettings().n_factors = 3
+        AutoencoderSettings().n_factors = 3  # type: ignore[misc]
 
 
 def test_texts_become_the_numbers_of_their_fields():

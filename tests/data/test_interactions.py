@@ -32,7 +32,8 @@ def small(ids: str = "text") -> Interactions:
     """Three users, four items, four adopted pairs (one of weight 2) and one rejected pair."""
     adopted = np.array([[2, 0, 1, 0], [0, 0, 0, 1], [1, 0, 0, 0]])
     rejected = np.array([[0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
-    users, items = ["ann", "bob", "cid"], ["é", " k", "01", '"q"']
+    users: list[Any] = ["ann", "bob", "cid"]
+    items: list[Any] = ["é", " k", "01", '"q"']
     if ids == "numbers":
         users, items = [1, 2, 30], [-1, 0, 5, 2**62]
     id_type = pa.int64() if ids == "numbers" else pa.large_string()
@@ -136,10 +137,11 @@ entries = st.tuples(st.integers(0, 3), st.integers(0, 4), st.floats(1e-3, 1e6, a
 @settings(deadline=None)
 @given(st.lists(entries, min_size=1, max_size=40), st.randoms(use_true_random=False))
 def test_the_order_of_pairs_changes_no_bit_of_the_matrix(rows: list[tuple[int, int, float]], random: Any) -> None:
-    shuffled = random.sample(rows, len(rows))
-    one, other = (
-        pairs_matrix(*(np.array(column) for column in zip(*order, strict=True)), (4, 5)) for order in (rows, shuffled)
-    )
+    def matrix(order: list[tuple[int, int, float]]) -> csr_array:
+        users, items, weights = (np.array(column) for column in zip(*order, strict=True))
+        return pairs_matrix(users, items, weights, (4, 5))
+
+    one, other = matrix(rows), matrix(random.sample(rows, len(rows)))
     assert one.data.tobytes() == other.data.tobytes()
     assert one.indices.tolist() == other.indices.tolist()
     assert one.indptr.tolist() == other.indptr.tolist()

@@ -215,7 +215,7 @@ def test_rows_of_an_archive_cannot_be_chosen(tmp_path: Path) -> None:
 
 def test_conditions_are_a_mapping() -> None:
     with pytest.raises(DataError, match="`where` is a mapping of columns to values"):
-        milrec.read({"user": [1], "item": [1]}, where="test=0")  # type: ignore[arg-type]
+        milrec.read({"user": [1], "item": [1]}, where="test=0")
 
 
 def test_conditions_are_read_from_texts() -> None:

@@ -129,6 +129,7 @@ def test_a_run_is_running_while_its_lock_is_held(tmp_path):
 def test_the_peak_of_memory_is_of_this_process():
     forget_peak_memory()
     before = peak_memory()
+    assert before is not None
     held = b"x" * (64 << 20)
     assert peak_memory() >= max(before, len(held) >> 20)
 

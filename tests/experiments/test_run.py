@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend
 
 import milrec
 from milrec.errors import FolderError, MilrecError, SettingsError
@@ -118,7 +119,7 @@ def test_models_are_compared_user_by_user(whole):
         ("Popularity", "Searched"),
         ("MIL", "Searched"),
     ]
-    means = {model.name: [] for model in whole.results.models}
+    means: dict[str, list[float]] = {model.name: [] for model in whole.results.models}
     for model in whole.results.models:
         means[model.name].append(model.evaluation.mean("ndcg@100"))
     expected = np.mean(means["Popularity"]) - np.mean(means["MIL"])
@@ -161,7 +162,7 @@ def test_the_best_trial_on_validation_decides(whole):
 
 
 def test_the_study_opens_in_optuna(whole):
-    journal = optuna.storages.journal.JournalFileBackend(str(whole.folder / "tuning/searched.journal"))
+    journal = JournalFileBackend(str(whole.folder / "tuning/searched.journal"))
     study = optuna.load_study(study_name="searched", storage=optuna.storages.JournalStorage(journal))
     trials = whole.results.searches[0].trials
     for kept, shown in zip(study.trials, trials, strict=True):
@@ -219,7 +220,12 @@ search = { learning_rate = [1e-3, 5e-3] }
     )
     recipe = read_recipe(written(tmp_path, text), instead=Instead(models=["Searched"]))
     started, start = [], subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda *args, **how: started.append(start(*args, **how)) or started[-1])
+
+    def noted(*args, **how):
+        started.append(start(*args, **how))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
 
     class Killer(Quiet):
         """Kills the process that has ended the first trial and is to take the second."""

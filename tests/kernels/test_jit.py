@@ -13,7 +13,7 @@ def test_without_a_place_to_keep_compiled_code_loops_are_compiled_all_the_same(m
             raise RuntimeError("cannot cache function: no locator available")
         return real(*args, **options)
 
-    monkeypatch.setattr(module.numba, "njit", nowhere)
+    monkeypatch.setattr(numba, "njit", nowhere)
 
     def doubled(x):
         return 2 * x

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from concurrent.futures import wait
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,9 +23,13 @@ def cores() -> int:
 @pytest.mark.parametrize("n_tasks", [0, 1, 2, 50])
 def test_every_task_runs_once_with_the_number_of_a_worker(number, n_tasks):
     runs: list[tuple[int, int]] = []
+
+    def noted(task, worker):
+        runs.append((task, worker))
+
     with thread_pool(number) as pool:
         assert pool.number == number
-        pool.run([lambda worker, task=task: runs.append((task, worker)) for task in range(n_tasks)])
+        pool.run([partial(noted, task) for task in range(n_tasks)])
     assert sorted(task for task, _ in runs) == list(range(n_tasks))
     assert all(0 <= worker < number for _, worker in runs)
 
@@ -51,11 +56,14 @@ def test_an_error_in_a_task_reaches_the_caller_and_the_pool_still_works(number):
     def failing(worker):
         raise ValueError("no")
 
+    def succeeding(task, worker):
+        done.append(task)
+
     with thread_pool(number) as pool:
         for _ in range(3):
             with pytest.raises(ValueError, match="no"):
                 pool.run([failing] * 4)
-        pool.run([lambda worker, task=task: done.append(task) for task in range(9)])
+        pool.run([partial(succeeding, task) for task in range(9)])
     assert sorted(done) == list(range(9))
 
 
@@ -83,7 +91,12 @@ def test_no_task_is_still_running_when_an_error_reaches_the_caller(failing, monk
     """Helpers end no earlier than the caller waits for them."""
     together, awaited = threading.Barrier(3), threading.Event()
     done: list[int] = []
-    monkeypatch.setattr(sys.modules[Pool.__module__], "wait", lambda helpers: awaited.set() or wait(helpers))
+
+    def announced(helpers):
+        awaited.set()
+        return wait(helpers)
+
+    monkeypatch.setattr(sys.modules[Pool.__module__], "wait", announced)
 
     def task(worker):
         together.wait(LONG)

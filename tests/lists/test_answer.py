@@ -20,7 +20,7 @@ from milrec.metrics.tail import log_popularity
 from milrec.models.factorization import WeightedFactorization
 from milrec.models.inputs import unit_rows
 
-MODELS = {
+MODELS: dict[str, dict] = {
     "dae": {"loss": "mil"},
     "dae-sigmoid": {"loss": "pointwise", "encoder": "sigmoid"},
     "dae-counts": {"loss": "mil", "input_weights": "log"},
@@ -250,7 +250,12 @@ def test_reasons_fold_a_user_in_once_with_everything_and_once_without_each_item(
 ):
     recommender, sizes = fitted("mf"), []
     whole = FoldIn.latents
-    monkeypatch.setattr(FoldIn, "latents", lambda self, users: (sizes.append(users.n_users), whole(self, users))[1])
+
+    def counted(self, users):
+        sizes.append(users.n_users)
+        return whole(self, users)
+
+    monkeypatch.setattr(FoldIn, "latents", counted)
     one(recommender, adopted=recommender.item_ids[:n_adopted], reasons=1)
     assert sizes == [1, *expected]  # for the list, and then for its reasons
 

@@ -1,6 +1,7 @@
 """Scores → lists: ties, masks, and no dependence on who else is scored."""
 
 import threading
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -210,11 +211,17 @@ def test_the_logits_of_a_block_are_those_that_whoever_looks_on_is_shown(known):
 def test_no_more_users_are_folded_in_than_are_asked_for(monkeypatch):
     """A single new user costs one fold-in, not a whole block; and his latent is that among 64."""
     settings = settings_for("mf", "mil", {"n_factors": 3, **FEW_DRAWN})
-    scorer, audience, folded = scorer_of(a_model(settings), settings), an_audience(False), []
+    scorer, audience = scorer_of(a_model(settings), settings), an_audience(False)
+    assert scorer.encode_new is not None
     many = scorer.encode_new(Users.of(audience, slice(0, ROWS)))
     assert many.shape == (ROWS, 3)
-    whole = FoldIn.latents
-    monkeypatch.setattr(FoldIn, "latents", lambda self, users: (folded.append(whole(self, users)), folded[-1])[1])
+    whole, folded = FoldIn.latents, []
+
+    def kept(self, users):
+        folded.append(whole(self, users))
+        return folded[-1]
+
+    monkeypatch.setattr(FoldIn, "latents", kept)
     for user in (0, 9, 63):
         logits_of(scorer, Users.of(audience, slice(user, user + 1)))
         assert torch.equal(folded[-1], many[user : user + 1])
@@ -263,6 +270,7 @@ def test_lists_that_are_not_read_to_the_end_leave_nothing_behind(monkeypatch):
     def left_behind() -> tuple[bool, bool, int]:
         torch.set_num_threads(1)
         first, second = (lists_for(scorer, audience, 10) for _ in range(2))
+        assert isinstance(first, Generator) and isinstance(second, Generator)
         next(first)
         next(second)
         second.close()

@@ -154,7 +154,7 @@ def test_gini_is_half_the_mean_difference_over_the_mean(counts: list[int]) -> No
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_preference_on_a_threshold_belongs_to_the_interval_above(dtype: type) -> None:
-    on_thresholds = np.array([[0, 0.01, 0.25, 0.5, 0.7, 0.9]], dtype=dtype)
+    on_thresholds: np.ndarray = np.array([[0, 0.01, 0.25, 0.5, 0.7, 0.9]], dtype=dtype)
     assert preference_shares(on_thresholds)[0] == pytest.approx([1 / 6] * 6)
     below = np.nextafter(on_thresholds[:, 1:], dtype(0))  # .01, .25, .5, .7 and .9, and a hair less
     assert preference_shares(below)[0] == pytest.approx([1 / 5] * 5 + [0])

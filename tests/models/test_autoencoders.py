@@ -19,12 +19,17 @@ from milrec.lists.scores import Scorer, logits_of
 from milrec.models.inputs import Users, with_entry
 from milrec.models.known import build_model
 from milrec.models.settings import CollaborativeSettings, VariationalSettings
+from milrec.settings import build
 from milrec.training.batches import batches
 from milrec.training.presets import settings_for
 from milrec.training.steps import batch_loss
 
 VAE = {"n_factors": 3, "n_hidden": 5, "batch_size": 20, "annealing_cap": 0.7, "annealing_steps": 2}
 CDAE = {"n_factors": 4, "batch_size": 20}
+
+
+def variational(**values) -> VariationalSettings:
+    return build(VariationalSettings, values)
 
 
 def started(data, settings, scale=3.0):
@@ -143,7 +148,7 @@ def test_gradients_of_cdae_are_those_of_torchs_own_layers(small_catalogue):
 
 
 def test_the_weight_of_the_divergence_rises_straight_to_its_cap():
-    model = build_model(VariationalSettings(n_factors=1, n_hidden=1, annealing_cap=0.2, annealing_steps=4), 2, 2)
+    model = build_model(variational(n_factors=1, n_hidden=1, annealing_cap=0.2, annealing_steps=4), 2, 2)
     assert [model.annealing(step) for step in range(7)] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2, 0.2, 0.2])
     liang = build_model(settings_for("multi-vae-pr").model, 2, 2)
     assert [liang.annealing(step) for step in (0, 1, 20_000, 40_000, 10**6)] == pytest.approx([0, 5e-6, 0.1, 0.2, 0.2])
@@ -157,7 +162,7 @@ def test_every_batch_brings_the_number_and_the_noise_of_its_step(small_catalogue
     assert [model.annealing(batch.iteration) for batch in drawn] == pytest.approx(
         [*(0.07 * step for step in range(10)), 0.7, 0.7]
     )
-    noise = np.stack([batch.noise for batch in drawn])
+    noise = np.stack([np.asarray(batch.noise) for batch in drawn])
     assert noise.shape == (12, 20, 200) and noise.dtype == np.float32
     assert noise.mean() == pytest.approx(0, abs=0.02) and noise.std() == pytest.approx(1, abs=0.02)
     assert len(np.unique(noise)) > 0.99 * noise.size
@@ -205,7 +210,7 @@ def test_a_user_of_a_variational_autoencoder_without_noise_and_divergence_is_the
 
 
 def test_the_divergence_of_a_standard_normal_is_nothing():
-    settings = VariationalSettings(n_factors=3, n_hidden=5, annealing_cap=1, annealing_steps=2)
+    settings = variational(n_factors=3, n_hidden=5, annealing_cap=1, annealing_steps=2)
     model = build_model(settings, 2, 4)  # all weights zero: mean 0, variance 1
     _, penalty = model.fitting_latent(torch.ones(2, 5), torch.ones(2, 3), 2)
     assert penalty.item() == 0
@@ -252,7 +257,9 @@ def test_known_users_of_cdae_have_a_vector_and_new_ones_have_none(small_catalogu
 def test_a_fit_moves_the_vectors_of_users(small_catalogue):
     split = milrec.split_interactions(small_catalogue, seed=0)
     model = milrec.fit(split, "cdae", n_factors=4, epochs=2).fitted.model
-    assert model.encoder_weight[small_catalogue.n_items :].detach().abs().max(dim=1).values.min() > 0
+    weight = model.encoder_weight
+    assert isinstance(weight, torch.Tensor)
+    assert weight[small_catalogue.n_items :].detach().abs().max(dim=1).values.min() > 0
 
 
 @pytest.mark.parametrize(("model", "values"), [("cdae", {}), ("vae", {"n_hidden": 5})])
@@ -277,7 +284,7 @@ def test_a_variational_autoencoder_lists_the_same_every_time(small_catalogue):
     [
         (CollaborativeSettings(n_factors=2), {"encoder_weight": (12, 2), "encoder_bias": (2,)}),
         (
-            VariationalSettings(n_factors=2, n_hidden=3),
+            variational(n_factors=2, n_hidden=3),
             {
                 "encoder_weight": (7, 3),
                 "encoder_bias": (3,),

@@ -354,6 +354,7 @@ def test_a_fit_sees_the_latents_that_lists_are_made_of(train, name):
 @GRADIENT
 def test_what_a_model_says_of_its_weights_is_so(name):
     model = build_model(settings_named(name).model, N_USERS, N_ITEMS)
+    assert isinstance(model, GradientModel) and model.first_layer is not None
     parameters = dict(model.named_parameters())
     assert {"decoder_weight", "encoder_weight"} == set(model.decayed())
     assert len(parameters[model.first_layer]) == model.reader.n_columns

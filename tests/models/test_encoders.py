@@ -115,7 +115,7 @@ def test_the_list_of_a_user_does_not_depend_on_who_else_is_asked_for(split, enco
 
 def test_an_encoder_gets_one_user_at_a_time_unless_its_rows_are_independent(gated, plays, monkeypatch):
     for model, sizes in ((gated, {64}), (plays, {1})):
-        seen = []
+        seen: list[int] = []
         encoder = model.fitted.model.encoder
         handle = encoder.register_forward_hook(lambda module, inputs, latent, seen=seen: seen.append(len(inputs[0])))
         model.recommend(model.user_ids[:5], n=3)

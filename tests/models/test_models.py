@@ -116,6 +116,7 @@ def test_weights_start_uniform_within_glorots_limits(kind):
     model = build_model(settings, 500, 400)
     model.initialise(0)
     for weight in (model.encoder_weight, model.decoder_weight):
+        assert isinstance(weight, torch.Tensor)
         limit = math.sqrt(6 / (weight.shape[0] + weight.shape[1]))
         assert weight.abs().max().item() <= limit
         assert weight.abs().max().item() > 0.99 * limit

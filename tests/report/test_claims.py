@@ -62,10 +62,8 @@ def rows(dense) -> Rows:
 def losses(loss, logits, preference, p, missing=None, partner=None) -> np.ndarray:
     """milrec's loss of each user; every missing item counts unless told otherwise."""
     missing = p == 0 if missing is None else missing
-    targets = Targets(
-        *(torch.from_numpy(np.asarray(part, dtype=np.float64)) for part in (p == 1, p == -1, missing)),
-        None if partner is None else torch.from_numpy(partner),
-    )
+    adopted, rejected, drawn = (torch.from_numpy(np.asarray(q, dtype=np.float64)) for q in (p == 1, p == -1, missing))
+    targets = Targets(adopted, rejected, drawn, None if partner is None else torch.from_numpy(partner))
     return loss(torch.from_numpy(logits), torch.from_numpy(preference), targets).numpy()
 
 

@@ -8,6 +8,7 @@ import milrec
 from milrec.lists.catalogue import Catalogue
 from milrec.lists.query import Query
 from milrec.server import app as app_module
+from milrec.server.answers import answer_json
 from milrec.server.app import Server, create_app
 from milrec.server.registry import Registry
 from serving import Client, as_json
@@ -141,10 +142,12 @@ def test_whole_numbers_are_ids_too(tmp_path):
 
 def test_a_long_answer_is_written_in_another_thread(folders, monkeypatch):
     registry, threads = Registry({"mil": folders["mil"]}, together=4), []
-    spelt = app_module.answer_json
-    monkeypatch.setattr(
-        app_module, "answer_json", lambda *given: (threads.append(threading.current_thread()), spelt(*given))[1]
-    )
+
+    def watched(*given):
+        threads.append(threading.current_thread())
+        return answer_json(*given)
+
+    monkeypatch.setattr(app_module, "answer_json", watched)
     client = Client(create_app(Server(registry)))
     found = [client.post("/v1/recommend", json={"user": "u001", "n": n}).json()["items"] for n in (10, 1000)]
     assert found[1][:10] == found[0]
@@ -156,18 +159,25 @@ def test_ids_become_numbers_once_and_numbers_become_ids_once(client, monkeypatch
     """Each id of a request is looked up once, and what is listed is described once."""
     looked_up, described = [], []
     item_numbers, describe = Catalogue.item_numbers, Catalogue.describe
-    monkeypatch.setattr(
-        Catalogue, "item_numbers", lambda self, ids: (looked_up.extend(ids := list(ids)), item_numbers(self, ids))[1]
-    )
-    monkeypatch.setattr(
-        Catalogue, "describe", lambda self, numbers: (described.append(len(numbers)), describe(self, numbers))[1]
-    )
+
+    def noted_numbers(self, ids):
+        looked_up.extend(ids := list(ids))
+        return item_numbers(self, ids)
+
+    def noted_describe(self, numbers):
+        described.append(len(numbers))
+        return describe(self, numbers)
+
+    monkeypatch.setattr(Catalogue, "item_numbers", noted_numbers)
+    monkeypatch.setattr(Catalogue, "describe", noted_describe)
     client.post("/v1/recommend", json={"adopted": ["i001", "i002"], "rejected": ["i003"], "n": 7, "reasons": 1})
     assert looked_up == ["i001", "i002", "i003"] and described == [7]
-    looked_up.clear(), described.clear()
+    looked_up.clear()
+    described.clear()
     client.get("/v1/models/mil/items/i001/similar", params={"n": 4})
     assert looked_up == ["i001"] and described == [4]
-    looked_up.clear(), described.clear()
+    looked_up.clear()
+    described.clear()
     client.get("/v1/models/mil/items", params={"n": 5})
     client.get("/v1/models/mil/users/u001")
     assert looked_up == [] and described[0] == 5 and len(described) == 3  # adopted and rejected items

@@ -1,6 +1,7 @@
 """Requests that wait are scored together, in portions, and one never harms another."""
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -65,8 +66,9 @@ def test_a_request_that_breaks_scoring_does_not_break_its_neighbours(folders, mo
 
 
 def test_waiting_work_is_done_before_the_batcher_stops():
-    batcher, done = Batcher(together=4), []
-    futures = [batcher.call(lambda number=number: done.append(number)) for number in range(20)]
+    batcher = Batcher(together=4)
+    done: list[int] = []
+    futures = [batcher.call(partial(done.append, number)) for number in range(20)]
     batcher.stop()
     assert done == list(range(20)) and all(future.done() for future in futures)
 
@@ -90,11 +92,15 @@ def test_large_lists_are_made_in_portions_and_models_take_turns(folders, monkeyp
     monkeypatch.setattr(batcher_module, "_PORTION", 20)
     registry = Registry({"mil": folders["mil"], "ease": folders["ease"]}, together=64)
     gate, order = threading.Event(), []
+
+    def noted(name, future):
+        order.append("given up" if future.cancelled() else name)
+
     registry.batcher.call(gate.wait)
     futures = []
     for name, n in (("mil", 10), ("mil", 10), ("mil", 10), ("mil", 30), ("mil", 5), ("ease", 5)):
         future = registry.batcher.answer(registry.model(name), Query(adopted=[], n=n))
-        future.add_done_callback(lambda future, name=name: order.append("given up" if future.cancelled() else name))
+        future.add_done_callback(partial(noted, name))
         futures.append(future)
     futures[0].add_done_callback(lambda _: futures[3].cancel())
     gate.set()

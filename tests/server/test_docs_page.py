@@ -60,7 +60,12 @@ def test_the_reference_page_describes_every_route_and_fetches_nothing(client):
 
 def test_what_does_not_change_is_made_once(registry, monkeypatch):
     made = []
-    monkeypatch.setattr(app_module, "reference_page", lambda schema: made.append(schema) or "page")
+
+    def page(schema):
+        made.append(schema)
+        return "page"
+
+    monkeypatch.setattr(app_module, "reference_page", page)
     client = Client(create_app(Server(registry)))
     assert client.get("/docs").text == client.get("/docs").text == "page" and len(made) == 1
     recommender = registry.model("mil").recommender

@@ -37,7 +37,7 @@ def test_every_answer_carries_safe_headers(client):
 
 def test_pages_of_other_sites_are_kept_out(registry):
     assert known_hosts("127.0.0.1", True, ()) is None and known_hosts("0.0.0.0", False, ()) is None
-    assert known_hosts("127.0.0.2", False, ()) == {"127.0.0.1", "127.0.0.2", "::1", "localhost"}
+    assert known_hosts("127.0.0.2", False, ()) == frozenset({"127.0.0.1", "127.0.0.2", "::1", "localhost"})
     here = Client(create_app(Server(registry, hosts=known_hosts("127.0.0.1", False, ["Lists.example"]))))
     for host in ("127.0.0.1:8000", "localhost", "[::1]:8000", "lists.example", "LISTS.example:443"):
         assert here.get("/v1/models", headers={"host": host}).status_code == 200, host

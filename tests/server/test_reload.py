@@ -121,7 +121,8 @@ class WatchedLock:
 
 def test_a_reload_that_waits_reads_the_folder_after_the_one_before(folders):
     registry = Registry({"mil": folders["mil"]}, together=4)
-    registry._loading = loading = WatchedLock()
+    loading = WatchedLock()
+    registry._loading = loading  # type: ignore[assignment]
     loading.acquire(blocking=False)
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(FolderError, match="another reload is running"):

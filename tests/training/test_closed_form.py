@@ -16,6 +16,7 @@ from scipy.sparse import csr_matrix
 import milrec
 from milrec.errors import FitError, FolderError, SettingsError
 from milrec.kernels import inverse, threads
+from milrec.kernels.gram import ease_rows, inverse_rows
 from milrec.kernels.sparse import Rows
 from milrec.models.contract import ROWS
 from milrec.models.inputs import Users
@@ -24,6 +25,7 @@ from milrec.storage import MANIFEST
 from milrec.training import closed_form
 from milrec.training.closed_form import check_memory
 from milrec.training.presets import settings_for
+from milrec.training.progress import Progress
 from milrec.training.settings import fit_settings
 
 WITHOUT_LOSS = ("ease", "slim", "wmf", "popularity")
@@ -73,6 +75,18 @@ def test_ease_of_two_items_by_hand():
     assert found == pytest.approx(np.array([[0, 1 / 3], [1 / 4, 0]]))
 
 
+def noted_calls(monkeypatch, name, kernel) -> list[tuple]:
+    """The arguments of each call that a fit makes of a kernel."""
+    seen: list[tuple] = []
+
+    def noted(*parts):
+        seen.append(parts)
+        return kernel(*parts)
+
+    monkeypatch.setattr(closed_form, name, noted)
+    return seen
+
+
 @pytest.mark.parametrize("users", [1, 12, 13, 60])
 @pytest.mark.parametrize("precision", ["double", "single"])
 @pytest.mark.parametrize("regularization", [0.5, 20, 500])
@@ -80,8 +94,7 @@ def test_ease_is_the_closed_form(monkeypatch, users, precision, regularization):
     """With 12 users or fewer and 25 items by way of a matrix over users."""
     if precision == "single":
         monkeypatch.setattr(closed_form, "_DOUBLE_PRECISION", 0)
-    real, seen = closed_form.inverse_rows, []
-    monkeypatch.setattr(closed_form, "inverse_rows", lambda *parts: (seen.append(parts), real(*parts)))
+    seen = noted_calls(monkeypatch, "inverse_rows", inverse_rows)
     dense = random_pairs(users)
     found = item_weight(milrec.fit(split_of(dense), "ease", regularization=regularization))
     assert found == pytest.approx(solved(dense, regularization), rel=1e-4, abs=1e-6)
@@ -93,7 +106,8 @@ def test_ease_is_the_closed_form(monkeypatch, users, precision, regularization):
 def test_ease_is_the_closed_form_by_blocks_of_any_size(monkeypatch, block, band):
     monkeypatch.setattr(inverse, "_BLOCK", block)
     monkeypatch.setattr(inverse, "_BAND", band)
-    dense, steps = random_pairs(), []
+    dense = random_pairs()
+    steps: list[Progress] = []
     fitted = milrec.fit(split_of(dense), "ease", regularization=20, report=steps.append)
     assert item_weight(fitted) == pytest.approx(solved(dense, 20), rel=1e-5, abs=1e-6)
     blocks = -(-25 // block)
@@ -103,8 +117,7 @@ def test_ease_is_the_closed_form_by_blocks_of_any_size(monkeypatch, block, band)
 def test_ease_in_single_precision_holds_one_matrix(monkeypatch):
     """The inverse is found in the memory of the weights themselves."""
     monkeypatch.setattr(closed_form, "_DOUBLE_PRECISION", 0)
-    real, seen = closed_form.ease_rows, []
-    monkeypatch.setattr(closed_form, "ease_rows", lambda *parts: (seen.append(parts), real(*parts)))
+    seen = noted_calls(monkeypatch, "ease_rows", ease_rows)
     milrec.fit(split_of(random_pairs()), "ease")
     assert seen and all(np.shares_memory(parts[2], parts[4]) for parts in seen)
 
@@ -315,7 +328,7 @@ def test_models_that_are_fitted_by_gradient_descent_depend_on_the_seed():
 
 @pytest.mark.parametrize("model", ["ease", "slim", "wmf"])
 def test_a_fit_says_how_far_it_is(model):
-    seen = []
+    seen: list[Progress] = []
     milrec.fit(split_of(random_pairs()), model, report=seen.append)
     assert seen[0].iteration == 0 and seen[-1].iteration == seen[-1].total
     assert [now.iteration for now in seen] == sorted(now.iteration for now in seen)

@@ -10,6 +10,7 @@ from torch import nn
 from milrec.kernels.sparse import Rows
 from milrec.kernels.threads import Pool, thread_pool
 from milrec.losses import (
+    Loss,
     MissingInformationLoss,
     MultinomialLoss,
     PairwiseCrossEntropy,
@@ -25,7 +26,7 @@ from milrec.training.targets import dense_targets, draw_targets
 N_USERS, N_ITEMS, N_FACTORS = 7, 300, 5
 TARGET_SETS = ("per_user", "shared", "expectation", "all")
 ODD_EXPONENTS = {"missing_weight": 50, "missing_exponent": 2.5, "adopted_exponent": 2.3, "rejected_exponent": 1.7}
-LOSSES = {
+LOSSES: dict[str, tuple[Loss, str]] = {
     "square linear": (SquareLoss(), "linear"),
     "square sigmoid": (SquareLoss(), "sigmoid"),
     "square confident linear": (SquareLoss(confidence=5), "linear"),
@@ -76,7 +77,8 @@ def known(n_users=N_USERS, rejections=True, adoptions=True, seed=0):
 
 def targets_of(target_set, n_drawn=20, seed=5, **options):
     settings = None if target_set == "multinomial" else TargetSettings(target_set=target_set)
-    return draw_targets(*known(**options), N_ITEMS, settings, n_drawn, np.random.default_rng(seed))
+    adopted, rejected = known(**options)
+    return draw_targets(adopted, rejected, N_ITEMS, settings, n_drawn, np.random.default_rng(seed))
 
 
 def model_of(decoder, scale=20.0):
@@ -130,9 +132,10 @@ def difference(one: Result, other: Result) -> float:
     """The largest difference, of the largest number of its kind."""
 
     def relative(a, b):
+        a, b = np.atleast_1d(a), np.atleast_1d(b)
         return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
 
-    return max(relative(np.atleast_1d(a), np.atleast_1d(b)) for a, b in zip(one, other, strict=True))
+    return max(relative(a, b) for a, b in zip(one, other, strict=True))
 
 
 def allowed(name) -> float:

@@ -28,7 +28,7 @@ from milrec.models.known import build_model
 from milrec.training import batches, checkpoints, loop
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
-from milrec.training.progress import Watch
+from milrec.training.progress import Progress, Watch
 from milrec.training.settings import TrainingSettings
 from pausing import Pause
 
@@ -314,7 +314,7 @@ def test_without_validation_the_last_weights_stay(checkerboard):
 
 
 def test_progress_is_reported_after_every_step(checkerboard):
-    seen = []
+    seen: list[Progress] = []
     measures = iter([0.3, 0.1])
     settings = quick(epochs=2, validate_every=3)
     fitted(checkerboard, settings, validate=lambda model: next(measures), report=seen.append)

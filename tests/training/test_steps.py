@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from milrec.data.splits import split_interactions
-from milrec.errors import SettingsError
+from milrec.errors import FitError, SettingsError
 from milrec.evaluation import validation_measure
 from milrec.kernels.threads import thread_pool
 from milrec.models.known import build_model
@@ -23,7 +23,7 @@ RATE, N_STEPS = 1e-2, 5
 QUICK = {"n_factors": 6, "batch_size": 40, "learning_rate": RATE, "schedule": "constant", "iterations": N_STEPS}
 TARGET_SETS = ("per_user", "shared", "expectation", "all")
 ODD = {"missing_weight": 50, "missing_exponent": 2.5, "adopted_exponent": 2.3, "rejected_exponent": 1.7}
-LOSSES = [
+LOSSES: list[tuple[str, dict]] = [
     ("square", {"decoder": "linear"}),
     ("square", {"decoder": "sigmoid"}),
     ("pointwise", {}),
@@ -349,12 +349,12 @@ def test_a_resumed_fit_without_validation_ends_with_the_same_mean_of_its_weights
 )
 def test_a_fast_fit_whose_weights_are_no_numbers_says_so(small_catalogue, model, loss, values):
     settings = settings_of(model, loss, {**values, "learning_rate": 1e30, "iterations": 12, "engine": "fast"})
-    with pytest.raises(loop.FitError, match="lower learning_rate"):
+    with pytest.raises(FitError, match="lower learning_rate"):
         fitted(small_catalogue, settings)
 
 
 @pytest.mark.parametrize("engine", ["fast", "readable"])
 def test_the_largest_learning_rate_that_there_is_diverges_with_a_sentence(checkerboard, engine):
     settings = settings_of("dae", "mil", {"learning_rate": 3e38, "engine": engine, "iterations": 12})
-    with pytest.raises(loop.FitError, match=r"lower (learning_rate|it)"):
+    with pytest.raises(FitError, match=r"lower (learning_rate|it)"):
         fitted(checkerboard, settings)

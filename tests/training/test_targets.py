@@ -53,7 +53,9 @@ def partners(adopted, random) -> torch.Tensor:
     """The partner of each item, users × items."""
     nothing = Rows.none(len(adopted))
     drawn = draw_targets(rows(adopted), nothing, adopted.shape[1], TargetSettings(), 1, random)
-    return dense_targets(drawn, adopted.shape[1], pairs=True).partner
+    partner = dense_targets(drawn, adopted.shape[1], pairs=True).partner
+    assert partner is not None
+    return partner
 
 
 def adopted_by(counts):
