@@ -79,7 +79,8 @@ def test_an_interrupt_is_one_sentence_and_leaves_nothing_half_written(work, comm
 
 
 def test_an_experiment_interrupted_before_its_first_job_says_how_to_resume(work, tmp_path):
-    with held("import milrec.experiments.run", "experiment", "recipe.toml", "--out", tmp_path / "run", cwd=work) as process:
+    command = ("experiment", "recipe.toml", "--out", tmp_path / "run")
+    with held("import milrec.experiments.run", *command, cwd=work) as process:
         assert process.interrupted() == (130, "", "milrec: interrupted\n")
     with held("new split folder", "experiment", "recipe.toml", "--out", tmp_path / "run", cwd=work) as process:
         ended = process.interrupted()

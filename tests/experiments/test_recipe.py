@@ -48,15 +48,15 @@ def test_seeds_and_trials_of_a_recipe_may_be_replaced(tmp_path):
 
 
 def pairs() -> list[tuple[int, int]]:
-    """80 users of two tastes, each with about half of 40 items."""
+    """130 users of two tastes, each with about half of 50 items."""
     random = np.random.default_rng(0)
-    taste = (np.arange(80)[:, None] % 2) == (np.arange(40)[None, :] % 2)
-    return [(int(user), int(item)) for user, item in np.argwhere(random.random((80, 40)) < np.where(taste, 0.8, 0.3))]
+    taste = (np.arange(130)[:, None] % 2) == (np.arange(50)[None, :] % 2)
+    return [(int(user), int(item)) for user, item in np.argwhere(random.random((130, 50)) < np.where(taste, 0.8, 0.3))]
 
 
 def ml_20m(folder: Path) -> Path:
     ratings = "".join(f"{user + 1},{item + 1},4.5,1112486027\n" for user, item in pairs())
-    movies = "".join(f"{item + 1},Movie {item} (1999),Drama\n" for item in range(40))
+    movies = "".join(f"{item + 1},Movie {item} (1999),Drama\n" for item in range(50))
     files = {
         "ml-20m/ratings.csv": ("userId,movieId,rating,timestamp\n" + ratings).encode(),
         "ml-20m/movies.csv": ("movieId,title,genres\n" + movies).encode(),
@@ -65,11 +65,11 @@ def ml_20m(folder: Path) -> Path:
 
 
 def netflix(folder: Path) -> Path:
-    blocks: dict[int, str] = {item: f"{item + 1}:\n" for item in range(40)}
+    blocks: dict[int, str] = {item: f"{item + 1}:\n" for item in range(50)}
     for user, item in pairs():
         blocks[item] += f"{user + 1},5,2005-09-06\n"
     inner = tar_bytes({f"training_set/mv_{item + 1:07d}.txt": text.encode() for item, text in blocks.items()})
-    titles = "".join(f"{item + 1},2003,Movie {item}\n" for item in range(40)).encode()
+    titles = "".join(f"{item + 1},2003,Movie {item}\n" for item in range(50)).encode()
     outer = {"download/training_set.tar": inner, "download/movie_titles.txt": titles}
     archive = folder / "nf_prize_dataset.tar.gz"
     archive.write_bytes(tar_bytes(outer, "gz"))
