@@ -39,9 +39,9 @@ def address(folders):
     assert [(folder / MANIFEST).stat().st_mtime_ns for folder in folders] == before  # found, not fitted again
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tab(browser):
-    """One tab for all tests: a new one costs more than a test."""
+    """One tab for all tests of a module: a new one costs more than a test."""
     with new_tab(browser, reduced_motion="reduce") as page:
         yield page
 
