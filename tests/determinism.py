@@ -30,8 +30,8 @@ from milrec.training.presets import settings_for
 N_USERS = 70  # a whole block of 64, and a few more
 PLACES = ([0], [64], [69, 3], [31, 30, 64, 0, 5, 31, 12, 69, 8])
 SHAPES = [
-    *[(width, 37) for width in (*range(1, 12), 13, 22, 40)],
-    *[(width, n_items) for width in (5, 8) for n_items in (1, 2, 3, 6, 7, 11, 12)],
+    *[(width, 37) for width in (1, 2, 3, 5, 7, 10, 13)],
+    *[(5, n_items) for n_items in (1, 3, 7, 11)],
     (13, 1029),
 ]
 KINDS = [
@@ -112,9 +112,9 @@ def check_lists(kind, loss, values, n_items, known) -> None:
 def check_products() -> None:
     """Rows turned round by some places give the same rows, in shapes that any BLAS may treat in its own way."""
     random = torch.Generator().manual_seed(2)
-    for width in (*range(1, 21), 50, 64, 100, 200, 500):
+    for width in (*range(1, 14), 50, 200):
         left = torch.randn(64, width, generator=random)
-        for n_columns in (*range(1, 21), 37, 1000, 1024):
+        for n_columns in (*range(1, 14), 37, 1024):
             right = torch.randn(n_columns, width, generator=random).T
             straight = steady_product(left, right)
             assert torch.allclose(straight, left @ right, atol=1e-3)

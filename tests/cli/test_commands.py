@@ -42,11 +42,12 @@ QUICK = ("--set", "n_factors=8", "--set", "epochs=3")
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory) -> Path:
-    """A folder with a data set, a split and a model, made by the commands themselves."""
+    """A folder with a data set, a split, a model and lists, made by the commands themselves."""
     folder = tmp_path_factory.mktemp("work")
     succeeds("simulate", "--out", "data", "--users", 200, "--items", 120, "--seed", 3, cwd=folder)
     succeeds("split", "data", "--out", "split", "--seed", 0, cwd=folder)
     succeeds("fit", "split", "--out", "model", *QUICK, cwd=folder)
+    succeeds("recommend", "model", "--all", "-n", 7, "--out", "lists.parquet", cwd=folder)
     return folder
 
 
