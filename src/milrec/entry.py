@@ -19,7 +19,7 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self.asked = False
-        self.told = False
+        self.said = False
         self.running = False  # a command is
 
     def __call__(self, number: int, frame: object) -> None:
@@ -28,15 +28,15 @@ class _Interrupts:
             raise KeyboardInterrupt
         self.end_at_once()
 
-    def tell(self) -> None:
+    def say(self) -> None:
         """The sentence, once; by the bare file, for a signal may come in the middle of anything."""
-        if not self.told:
+        if not self.said:
             with suppress(OSError):  # nobody reads it
                 os.write(2, _SENTENCE)
-            self.told = True
+            self.said = True
 
     def end_at_once(self) -> None:
-        self.tell()
+        self.say()
         os._exit(_CODE)
 
     def take_over(self) -> None:
@@ -76,7 +76,7 @@ def _run(command: Callable[[], None]) -> NoReturn:
     code = _code_of(command)
     if _interrupts.asked:
         _flush()
-        _interrupts.tell()
+        _interrupts.say()
         code = _CODE
     _leave(code)
 
@@ -139,7 +139,7 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: "Traceback
 
 
 def _unraisable(found: "sys.UnraisableHookArgs") -> None:
-    """An interrupt in a finaliser or a callback, where Python cannot raise it and would go on as if nothing were."""
+    """An interrupt in a finaliser or a callback, where Python cannot raise it and would carry on regardless."""
     if _interrupts.asked and issubclass(found.exc_type, KeyboardInterrupt):
         _interrupts.end_at_once()
     sys.__unraisablehook__(found)

@@ -59,7 +59,7 @@ class ByTail(Record, Generic[T]):
 
 
 class Measured(Record):
-    """Means over users by the name of the measure, in the file beside the fields of the record; null if undefined."""
+    """Means over users by the name of the measure, stored alongside the fields of the record; null if undefined."""
 
     __pydantic_extra__: dict[str, float | None] = Field(init=False)
 

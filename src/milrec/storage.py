@@ -1,7 +1,7 @@
 """Files and folders that appear complete or not at all, and that are checked before they are used.
 
 Everything milrec keeps (data, splits, models, runs) is a folder with a `milrec.json` that names its kind, its format
-version, its facts, the size and SHA-256 of every file beside it, and a SHA-256 of its own content. A folder is
+version, its facts, the size and SHA-256 of every other file, and a SHA-256 of its own content. A folder is
 written under a temporary name and then renamed; nothing in it is ever unpickled.
 """
 
@@ -61,7 +61,7 @@ def check_place(path: Path) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`: renamed to it if the block succeeds, removed if it fails."""
+    """A temporary path next to `path`: renamed to it if the block succeeds, removed if it fails."""
     path = Path(path)
     check_place(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -145,7 +145,7 @@ def test_excluded_items_are_not_listed(work):
     assert first not in [line.split("\t")[1] for line in again.splitlines()]
 
 
-def test_rules_and_reasons_are_told_on_the_screen_and_in_a_file(work):
+def test_rules_and_reasons_appear_on_the_screen_and_in_a_file(work):
     """The lists are those of the library; a rule that cannot be met is a note here and a column there."""
     asked = ["recommend", "model", "--adopted", "i001,i002", "-n", 5, "--rule", "long >= 60%", "--rule", "short >= 60%"]
     done = succeeds(*asked, "--reasons", 2, cwd=work)
@@ -335,7 +335,7 @@ def weights(model: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_fit_that_was_broken_off_goes_on_to_the_very_same_weights(work, how):
+def test_an_interrupted_fit_resumes_to_exactly_the_same_weights(work, how):
     out, whole = f"broken-{how.name}", f"whole-{how.name}"
     with held("fit step 13", "fit", "split", "--out", out, *LONGER, cwd=work) as process:
         process.process.send_signal(how)
@@ -480,7 +480,7 @@ def test_a_refit_learns_from_validation_too(work):
     assert not (work / "refitted.partial").exists()
 
 
-def test_a_refit_that_was_broken_off_goes_on_to_the_very_same_weights(work):
+def test_an_interrupted_refit_resumes_to_exactly_the_same_weights(work):
     command = ("fit", "split", "--out", "torn", "--refit", *LONGER)
     with held("fit step 13", *command, cwd=work) as process:
         process.pause.arrive()  # the fit has passed; this is the refit

@@ -134,7 +134,7 @@ def test_a_second_run_in_the_same_folder_fits_nothing_again(whole):
     assert written_at == {path: path.stat().st_mtime_ns for path in whole.folder.rglob("result.json")}
 
 
-def test_a_run_killed_twice_gives_the_results_of_an_unbroken_one(tmp_path, whole):
+def test_a_run_killed_twice_gives_the_same_results_as_an_uninterrupted_one(tmp_path, whole):
     out = tmp_path / "killed"
     command = ("experiment", whole.recipe, "--out", out)
     with held("fit step 2", *command) as process:
@@ -206,7 +206,7 @@ settings = { epochs = 2, n_factors = 8, learning_rate = 1e36 }
     assert again == {"diverges-seed0", "diverges-seed1"}, "what failed is tried again, and nothing else"
 
 
-def test_a_search_with_a_trial_that_was_broken_chooses_nothing(tmp_path, monkeypatch):
+def test_a_search_with_a_killed_trial_chooses_nothing(tmp_path, monkeypatch):
     """Otherwise a later run, in which the trial is done, would have to change its choice."""
     text = (
         RECIPE

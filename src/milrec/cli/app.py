@@ -80,7 +80,7 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()  # here, where an error of it is told like any other
+            sys.stdout.flush()  # here, so that an error in it is reported like any other
     except MilrecError as error:
         _fail(in_options(str(error)), 1)
     except BrokenPipeError:

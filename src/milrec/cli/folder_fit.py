@@ -1,4 +1,4 @@
-"""`milrec fit`: from a split folder to a model folder, with a checkpoint beside the model until it is done."""
+"""`milrec fit`: from a split folder to a model folder, with a checkpoint next to the model until it is done."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _LEFT_OUT = ("test_unknown_users", "test_pairs_of_unknown_users", "test_pairs_in
 
 @dataclass(frozen=True, eq=False)
 class Audience:
-    """The users for whom lists are made: what the model may know about them, and what must not be listed."""
+    """The users that lists are made for: what the model may know about them, and what must not be listed."""
 
     adopted: csr_array  # (n_users, n_items) what the encoder sees
     rejected: csr_array  # (n_users, n_items) known rejections: never listed
@@ -202,10 +202,10 @@ def split_given(data: Interactions, test: Interactions, seed: int, held_out: flo
 
 
 def split_users(data: Interactions, seed: int, held_out: int | None = None, told: float = 0.8) -> Split:
-    """Held-out users (strong generalisation): the model is told most of their items and has to find the rest.
+    """Held-out users (strong generalisation): the model is given most of their items and has to find the rest.
 
     `held_out` users are for validation and as many for test; by default a tenth of the users, 10,000 at most, as in the
-    paper for ML-20M. `told` is the share of a user's items that the model is told.
+    paper for ML-20M. `told` is the share of a user's items that the model is given.
     """
     if not 0 <= told <= 1:
         raise SettingsError(f"told must be a share between 0 and 1, not {told:g}")
@@ -230,7 +230,7 @@ def _held_out_users(
     told: float,
     random: np.random.Generator,
 ) -> HeldOut:
-    """Some users, a share of whose items in the catalogue is told and the rest to be found."""
+    """Some users: the model is given a share of their items in the catalogue and has to find the rest."""
     adopted = csr_array(data.adopted[users])
     known = take(adopted, np.arange(len(users)), catalogue)
     to_find = _last_share_of_rows(known, 1 - told, random)

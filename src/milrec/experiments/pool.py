@@ -1,7 +1,7 @@
 """The jobs of a run in processes of their own, several at a time.
 
 A plan is a generator: it yields jobs that may run side by side, is sent their outcomes, and yields the next ones. What
-a job computes does not depend on how many others run beside it. A process that has finished a job takes the next one.
+a job computes does not depend on how many others run with it. A process that has finished a job takes the next one.
 """
 
 from __future__ import annotations

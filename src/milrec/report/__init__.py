@@ -1,1 +1,1 @@
-"""Report: a run's results as one HTML page, beside the paper's figures and claims. No torch."""
+"""Report: a run's results as one HTML page, next to the paper's figures and claims. No torch."""

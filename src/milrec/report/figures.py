@@ -102,7 +102,7 @@ def trade(entries: Sequence[Entry]) -> str:
 
 
 def names_beside(entries: Sequence[Entry]) -> bool:
-    """Whether `trade` has room for the names beside its points; otherwise it needs a legend."""
+    """Whether `trade` has room for the names next to its points; otherwise it needs a legend."""
     return len(entries) <= 6 and not any(entry.dialled() for entry in entries)
 
 

@@ -61,7 +61,7 @@ def write_report(results: Results, page: Path) -> Path:
 
 
 def _paper(results: Results, entries: Sequence[Entry]) -> dict[str, Any]:
-    """Our figures beside the paper's, and the paper's claims, those that can be decided first."""
+    """Our figures next to the paper's, and the paper's claims, those that can be decided first."""
     reference = paper.reference(results)
     checked = claims(results)
     words = {HOLDS: "hold", FAILS: "do not hold", UNDECIDED: "cannot be told"}

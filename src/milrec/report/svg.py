@@ -140,7 +140,7 @@ def scatter(series: Sequence[Series], frame: Frame, title: str, ring: tuple[floa
 
 
 def points(labelled: Sequence[tuple[str, str, float, float]], frame: Frame, title: str) -> str:
-    """Points (name, colour, x, y), each with its name beside it, clear of the other names and points."""
+    """Points (name, colour, x, y), each with its name next to it, clear of the other names and points."""
     places = [(frame.left(a), frame.top(b)) for _, _, a, b in labelled]
     taken = [(left - 7, top - 7, left + 7, top + 7) for left, top in places]
     parts: list[str] = []

@@ -1,4 +1,4 @@
-"""The tables of the report page as plain values: measures, ours beside the paper's, comparisons, how it was made."""
+"""The tables of the report page as plain values: measures, ours next to the paper's, comparisons, how it was made."""
 
 from __future__ import annotations
 
