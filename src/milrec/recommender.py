@@ -59,6 +59,11 @@ def fit(
         raise DataError("a fit needs a split: milrec.split_interactions(data, seed=0)")
     if model is None or isinstance(model, str | type):
         settings = settings_for(model, loss, values)
+    elif isinstance(model, nn.Module):
+        name = type(model).__name__
+        raise SettingsError(f"give the class of your encoder, not an instance: milrec.fit(split, {name})")
+    elif loss is not None:
+        raise SettingsError("settings already name a loss; leave `loss` out")
     else:
         settings = model.with_values(values)
     train = split.train

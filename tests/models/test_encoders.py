@@ -12,9 +12,13 @@ from torch import nn
 import milrec
 import own_encoders
 from milrec.errors import FitError, FolderError, SettingsError
+from milrec.kernels.sparse import Rows, Transposed
 from milrec.losses import LOSSES
 from milrec.models.checks import check_encoder
 from milrec.models.encoders import encoder_settings, import_encoder
+from milrec.models.inputs import Users
+from milrec.models.known import build_model
+from milrec.training.adam import Adam, RowGradient
 from milrec.training.presets import settings_for
 from own_encoders import Centred, Gated, Liar, Plays
 
@@ -216,7 +220,10 @@ def encoder_with(**parts) -> type[nn.Module]:
         (encoder_with(__init__=lambda self, n_factors: None), "takes no 'n_items'"),
         (encoder_with(__init__=lambda self, n_items: None), "takes no 'n_factors'"),
         (encoder_with(__init__=lambda self, n_items, n_factors, *more: None), "name each argument"),
-        (encoder_with(__init__=lambda self, n_items, n_factors, corruption=1: None), "a setting of every model"),
+        (encoder_with(__init__=lambda self, n_items, n_factors, corruption=1: None), "every model has it; rename it"),
+        (encoder_with(__init__=lambda self, n_items, n_factors, arguments=1: None), "every model has it; rename it"),
+        (encoder_with(__init__=lambda self, n_items, n_factors, act=torch.tanh: None), "JSON cannot hold"),
+        (encoder_with(rows_independent="yes"), "say True or False"),
         (encoder_with(name="dae"), "cannot be called 'dae'"),
         (encoder_with(name="a b"), "cannot be called 'a b'"),
         (encoder_with(input_weights="plays"), "known: binary, counts, log"),
@@ -271,3 +278,161 @@ def test_the_check_finds_an_encoder_that_draws_in_eval_mode_or_passes_no_gradien
         check_encoder(Drawing)
     with pytest.raises(FitError, match="no gradient"):
         check_encoder(Constant)
+
+
+class Keeping(Centred):
+    """Keeps what it works on between two lines, as many encoders do."""
+
+    def forward(self, inputs):
+        self.kept = self.layer(inputs)
+        for _ in range(3):
+            self.kept = torch.tanh(self.kept) + 0.1 * self.layer(inputs)
+        return self.kept
+
+
+def test_an_encoder_that_keeps_something_is_called_by_one_thread_at_a_time(split):
+    model = milrec.fit(split, Keeping, threads=2, **QUICK)
+    users = model.user_ids
+    together = model.recommend(users, n=4).to_pylist()
+    alone = [row for user in users for row in model.recommend([user], n=4).to_pylist()]
+    assert together == alone
+
+
+@pytest.mark.parametrize(("n_items", "n_hidden", "n_factors"), [(50, 3, 3), (50, 17, 3), (200, 17, 3)])
+def test_rows_that_a_library_rounds_by_their_place_are_encoded_one_by_one(n_items, n_hidden, n_factors):
+    """Independent rows may still be rounded differently in some shapes: then the encoder gets one user per call."""
+    check_encoder(Gated, n_items, n_hidden=n_hidden, n_factors=n_factors)
+    settings = settings_for(Gated, "mil", {"n_hidden": n_hidden, "n_factors": n_factors})
+    model = build_model(settings.model, 0, n_items).eval()
+    users = some_users(n_items)
+    latents = model.latents(users)
+    for first in (1, 17, 63):
+        part = Users(users.adopted.cut(first, 64), users.rejected.cut(first, 64), None)
+        assert torch.equal(model.latents(part)[: 64 - first], latents[first:64])
+
+
+def some_users(n_items: int) -> Users:
+    random = np.random.default_rng(3)
+    items = [np.sort(random.choice(n_items, 1 + user % 7, replace=False)).astype(np.int32) for user in range(64)]
+    return Users(Rows.stacked(items), Rows.none(64), None)
+
+
+def test_a_last_batch_of_one_user_joins_the_one_before(small_catalogue):
+    split = milrec.split_interactions(small_catalogue, seed=0)
+    batch = split.train.n_users - 1
+    model = milrec.fit(split, Plays, n_factors=4, batch_size=batch, epochs=2)
+    assert model.fitted.history.iterations[-1] == 2
+
+
+class Drawn(Gated):
+    """A buffer that is drawn in the constructor and not kept in a file."""
+
+    def __init__(self, n_items: int, n_factors: int = 8) -> None:
+        super().__init__(n_items, n_factors)
+        self.register_buffer("order", torch.randperm(n_items), persistent=False)
+
+    def forward(self, inputs):
+        return super().forward(inputs[:, self.order])
+
+
+def test_what_a_constructor_draws_is_drawn_again_when_a_folder_is_opened(split, tmp_path):
+    model = milrec.fit(split, Drawn, seed=5, **QUICK)
+    model.save(tmp_path / "model")
+    loaded = milrec.load(tmp_path / "model", models=[Drawn])
+    assert loaded.recommend(model.user_ids, n=5).equals(model.recommend(model.user_ids, n=5))
+
+
+class Tied(nn.Module):
+    """Two layers that share a weight."""
+
+    def __init__(self, n_items: int, n_factors: int) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(n_items, n_factors), *(nn.Linear(n_factors, n_factors),) * 2
+
+    def forward(self, inputs):
+        return self.third(torch.tanh(self.second(torch.tanh(self.first(inputs)))))
+
+
+def test_tied_weights_are_saved_and_resumed(split, tmp_path):
+    def interrupt(progress):
+        if progress.iteration == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        milrec.fit(split, Tied, checkpoint=tmp_path / "state", report=interrupt, **QUICK)
+    resumed = milrec.fit(split, Tied, checkpoint=tmp_path / "state", **QUICK)
+    assert tensors(resumed) == tensors(milrec.fit(split, Tied, **QUICK))
+    resumed.save(tmp_path / "model")
+    assert tensors(milrec.load(tmp_path / "model", models=[Tied])) == tensors(resumed)
+
+
+class Frozen(Gated):
+    def __init__(self, n_items: int, n_factors: int = 8) -> None:
+        super().__init__(n_items, n_factors)
+        self.requires_grad_(False)
+
+
+@pytest.mark.parametrize("engine", ["fast", "readable"])
+def test_a_frozen_encoder_has_its_decoder_fitted_alone(split, engine):
+    first, second = (milrec.fit(split, Frozen, engine=engine, **{**QUICK, "iterations": n}) for n in (2, 12))
+    one, other = first.fitted.model, second.fitted.model
+    assert torch.equal(one.encoder.first.weight, other.encoder.first.weight)
+    assert not torch.equal(one.decoder_weight, other.decoder_weight)
+
+
+class Needed(Gated):
+    def __init__(self, n_items: int, n_factors: int, n_hidden: int) -> None:
+        super().__init__(n_items, n_factors, n_hidden)
+
+
+def test_an_argument_without_a_default_has_to_be_given(split):
+    assert milrec.fit(split, Needed, n_hidden=5, **QUICK).fitted.settings.model.n_hidden == 5
+    with pytest.raises(SettingsError, match="setting 'n_hidden' is missing"):
+        milrec.fit(split, Needed, **QUICK)
+
+
+def test_an_argument_that_every_fit_has_is_refused():
+    class Warm(Gated):
+        def __init__(self, n_items: int, n_factors: int = 8, warmup: int = 3) -> None:
+            super().__init__(n_items, n_factors)
+
+    with pytest.raises(SettingsError, match="'warmup', which is a setting of every fit"):
+        settings_for(Warm)
+
+
+def test_an_encoder_that_raises_is_named_in_one_sentence(split):
+    class Broken(Gated):
+        def forward(self, inputs):
+            raise RuntimeError("no such luck")
+
+    class Unbuilt(Gated):
+        def __init__(self, n_items: int, n_factors: int = 8) -> None:
+            raise ValueError("not today")
+
+    with pytest.raises(FitError, match=r"encoder 'broken' failed \(RuntimeError: no such luck\)"):
+        milrec.fit(split, Broken, **QUICK)
+    with pytest.raises(FitError, match=r"encoder 'unbuilt' cannot be built \(ValueError: not today\)"):
+        milrec.fit(split, Unbuilt, **QUICK)
+
+
+def test_classes_are_asked_for_as_classes(split, gated, tmp_path):
+    with pytest.raises(SettingsError, match="give the class of your encoder, not an instance"):
+        milrec.fit(split, Gated(40))
+    gated.save(tmp_path / "model")
+    with pytest.raises(SettingsError, match="`models` is a list of classes"):
+        milrec.load(tmp_path / "model", models=Gated)
+    with pytest.raises(SettingsError, match=r"is not a class of torch\.nn\.Module"):
+        milrec.load(tmp_path / "model", models=["own_encoders:Gated"])  # type: ignore[list-item]
+    with pytest.raises(SettingsError, match="leave `loss` out"):
+        milrec.fit(split, settings_for("dae"), loss="mil")
+
+
+def test_a_weight_with_very_many_columns_is_stepped_row_by_row():
+    optimiser = Adam({"wide": torch.zeros(2, 250_000)})
+    values = np.ones((2, 250_000), dtype=np.float32)
+    rows = np.arange(2, dtype=np.int32)
+    nothing = Transposed(rows, np.zeros(3, dtype=np.int64), rows[:0], values[0, :0])
+    optimiser.step = 1
+    for task in optimiser.row_tasks("wide", RowGradient(nothing, values[:0], values), 0.1, 0.0):
+        task(0)
+    assert np.allclose(optimiser.parameters["wide"].numpy(), -0.1)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from milrec.cli.options import Dial, Force, ModelClass, named_classes
+from milrec.errors import SettingsError
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
 
@@ -49,6 +50,8 @@ def fit(
     from milrec.training.presets import settings_for
 
     encoders = named_classes(model_class)
+    if model is None and len(encoders) > 1:
+        raise SettingsError("several classes are named; say which one to fit with --model NAME")
     own = encoders[0] if model is None and encoders else model
     settings = settings_for(own, loss, parse_assignments(set or []), encoders)
     FolderFit(split, out, settings, seed, refit).run(resume, force)

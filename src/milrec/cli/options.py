@@ -31,5 +31,5 @@ def named_classes(paths: list[str] | None) -> list[type[Any]]:
 
     folder = str(Path.cwd())
     if folder not in sys.path:
-        sys.path.insert(0, folder)
+        sys.path.append(folder)  # last: nothing in it takes the place of an installed module
     return [import_encoder(path) for path in paths]

@@ -85,6 +85,16 @@ class Model(nn.Module):
         """Everything that a folder must hold, by name: weights, and buffers if there are any."""
         return {name: value.detach() for name, value in self.state_dict().items()}
 
+    def saved_tensors(self) -> dict[str, Tensor]:
+        """The same for a file: on the CPU, each in memory of its own (weights may be tied)."""
+        kept: dict[str, Tensor] = {}
+        places: set[int] = set()
+        for name, value in self.tensors().items():
+            plain = value.cpu().contiguous()
+            kept[name] = plain.clone() if plain.data_ptr() in places else plain
+            places.add(plain.data_ptr())
+        return kept
+
 
 class LatentModel(Model):
     """A model whose logits are a product of latents and the decoder's weights."""
@@ -147,6 +157,7 @@ class GradientModel(LatentModel):
     reader: Reader
     first_layer: ClassVar[str | None] = None  # the weight that has a row for each column that the encoder reads
     draws: ClassVar[bool] = False  # whether it draws from torch's own generator in a step, e.g. for dropout
+    smallest_batch: ClassVar[int] = 1  # users that a step needs at least
     decoder_bias: nn.Parameter
 
     @abstractmethod

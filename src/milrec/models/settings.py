@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -12,8 +12,10 @@ from milrec.settings import Settings
 Activation = Literal["linear", "sigmoid", "tanh", "relu"]
 OutputActivation = Annotated[Literal["sigmoid", "linear"], Field(description="activation s' of the output")]
 Corruption = Annotated[float, Field(ge=0, lt=1, description="probability that the encoder does not see an item")]
+InputWeight = Literal["binary", "counts", "log"]
+INPUT_WEIGHTS: tuple[str, ...] = get_args(InputWeight)
 InputWeights = Annotated[
-    Literal["binary", "counts", "log"],
+    InputWeight,
     Field(description="what the encoder sees of an adopted item: 1, its weight, or log(1 + weight)"),
 ]
 _PLAIN_DECAY = {"mil": 5e-6, "multinomial": 2e-5, "pointwise": 2e-5, "pairwise": 2e-5, "square": 2e-5}

@@ -84,7 +84,7 @@ class Adam:
         moments = (matrix(self.mean[name]).numpy(), matrix(self.square[name]).numpy(), self.last[name].numpy())
         parts = (*vars(gradient.sparse).values(), gradient.left, gradient.dense)
         n_rows = len(gradient.sparse.rows)
-        per_task = _NUMBERS_PER_TASK // weight.shape[1]
+        per_task = max(1, _NUMBERS_PER_TASK // weight.shape[1])
 
         def task(low: int) -> Task:
             high = min(low + per_task, n_rows)

@@ -19,8 +19,9 @@ from scipy.sparse import csr_array
 from torch import nn
 
 from milrec.data.interactions import Interactions, read_pairs, write_pairs
-from milrec.errors import FolderError, MilrecError
+from milrec.errors import FolderError, MilrecError, SettingsError
 from milrec.models.contract import Model
+from milrec.models.encoders import encoder_settings
 from milrec.models.known import build_model, settings_type
 from milrec.storage import Manifest, new_folder, open_folder, require_files
 from milrec.training.progress import History
@@ -44,8 +45,7 @@ class Fitted:
 
     def save(self, path: str | Path, replace: bool = False) -> None:
         with new_folder(Path(path), "model", replace) as draft:
-            weights = {name: value.contiguous() for name, value in self.model.tensors().items()}
-            save_file(weights, draft.path / _WEIGHTS)
+            save_file(self.model.saved_tensors(), draft.path / _WEIGHTS)
             self.train.write_into(draft)
             write_pairs(draft.path / _REMOVED, self.removed)
             draft.facts.update(
@@ -63,6 +63,10 @@ class Fitted:
     @classmethod
     def load(cls, path: str | Path, encoders: Sequence[type[nn.Module]] = ()) -> Fitted:
         """Read a model folder, checked; an encoder that is not milrec's must be named here, or installed."""
+        if not isinstance(encoders, Sequence) or isinstance(encoders, str):
+            raise SettingsError(f"`models` is a list of classes, not {encoders!r:.60}")
+        for encoder in encoders:
+            encoder_settings(encoder)
         manifest = open_folder(Path(path), "model")
         require_files(manifest, [_WEIGHTS, _REMOVED])
         facts = manifest.facts
@@ -75,7 +79,7 @@ class Fitted:
         except (KeyError, TypeError, ValueError, MilrecError) as error:
             raise FolderError(f"'{path}' has settings that this milrec does not understand ({error})") from None
         train = Interactions.read_from(manifest)
-        model = build_model(settings.model, train.n_users, train.n_items)
+        model = build_model(settings.model, train.n_users, train.n_items, seed)
         _read_weights(model, manifest)
         removed = read_pairs(manifest.path / _REMOVED, train.adopted.shape)
         return cls(model, settings, train, removed, seed, history, facts)
@@ -105,7 +109,9 @@ def _read_weights(model: Model, manifest: Manifest) -> None:
     if found != expected:
         raise FolderError(f"'{path}' has weights {found}; these settings and ids need {expected}")
     types = {name: value.dtype for name, value in model.tensors().items()}
-    if not all(value.dtype == types[name] and bool(torch.isfinite(value).all()) for name, value in weights.items()):
+    fitted = {name for name, _ in model.named_parameters()}
+    finite = all(bool(torch.isfinite(value).all()) for name, value in weights.items() if name in fitted)
+    if not finite or any(value.dtype != types[name] for name, value in weights.items()):
         raise FolderError(f"'{path}' has weights that are not finite 32-bit numbers")
     model.load_state_dict(weights)
     model.eval()

@@ -50,7 +50,8 @@ def batches(
                 epoch, place = divmod(iteration, maker.per_epoch)
                 if iteration == steps.start or place == 0:
                     order = np.random.default_rng([seed, 3, epoch]).permutation(train.n_users)
-                users = order[place * maker.batch_size : (place + 1) * maker.batch_size]
+                last = place == maker.per_epoch - 1
+                users = order[place * maker.batch_size : None if last else (place + 1) * maker.batch_size]
                 random = np.random.default_rng([seed, 4, iteration])
                 _put(ready, maker.batch(users, iteration, random), ended)
                 if ended.is_set():
@@ -80,13 +81,19 @@ def _put(ready: queue.Queue[Any], item: Any, ended: threading.Event) -> None:
             continue
 
 
+def steps_per_epoch(n_users: int, batch_size: int, smallest: int) -> int:
+    """Steps in which every user is seen once; a rest that is too small for a step joins the one before it."""
+    whole, rest = divmod(n_users, batch_size)
+    return max(1, whole + (rest >= smallest))
+
+
 class _BatchMaker:
     """Takes users from the training part and draws what is random about a batch."""
 
     def __init__(self, train: Interactions, model: GradientModel, settings: GradientFit) -> None:
         self.train, self.model, self.target_set = train, model, settings.target_set
         self.batch_size = settings.batch_size
-        self.per_epoch = -(-train.n_users // self.batch_size)
+        self.per_epoch = steps_per_epoch(train.n_users, self.batch_size, model.smallest_batch)
         n_columns = model.reader.n_columns
         self.counts = np.zeros(n_columns, dtype=np.int64)
         self.first_rows = np.arange(0 if settings.samples else n_columns, dtype=np.int32)  # a sampled step touches few

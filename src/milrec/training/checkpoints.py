@@ -72,7 +72,7 @@ class FitState:
                     value.copy_(kept[name])
 
     def write(self, path: Path) -> None:
-        tensors = {f"weight.{name}": value.cpu() for name, value in self.model.tensors().items()}
+        tensors = {f"weight.{name}": value for name, value in self.model.saved_tensors().items()}
         for kind, parts in self.optimiser.parts().items():
             tensors |= {f"{kind}.{name}": value.cpu() for name, value in parts.items()}
         tensors |= {f"best.{name}": value.cpu() for name, value in self.best.items()}

@@ -16,7 +16,7 @@ from milrec.interrupts import pause_point
 from milrec.kernels.threads import thread_pool
 from milrec.models.contract import GradientModel
 from milrec.training.adam import Adam
-from milrec.training.batches import batches
+from milrec.training.batches import batches, steps_per_epoch
 from milrec.training.checkpoints import FitState, fingerprint
 from milrec.training.initial import start
 from milrec.training.progress import History, Progress, Validate, Watch
@@ -56,7 +56,7 @@ def fit(model: GradientModel, train: Interactions, settings: GradientFit, seed: 
                 state.write(watch.checkpoint)
             raise
     state.restore_best()
-    if not all(bool(value.isfinite().all()) for value in model.tensors().values()):
+    if not all(bool(value.isfinite().all()) for value in model.parameters()):
         raise FitError(f"the weights are not finite; lower learning_rate (now {training.learning_rate:g})")
     model.to("cpu").eval()
     return state.history
@@ -65,7 +65,7 @@ def fit(model: GradientModel, train: Interactions, settings: GradientFit, seed: 
 def _run(state: FitState, train: Interactions, settings: GradientFit, seed: int, step: Step, watch: Watch) -> None:
     """Step until the end, or until validation has not improved for long enough."""
     training = settings.training
-    steps = _Steps(train.n_users, settings)
+    steps = _Steps(train.n_users, settings, state.model.smallest_batch)
     started = time.monotonic() - (state.history.seconds[-1] if state.history.seconds else 0.0)
     written = time.monotonic()
     last = state.iteration if _exhausted(state.history, training) else steps.last
@@ -131,9 +131,9 @@ def _checked(loss: float, training: TrainingSettings) -> float:
 class _Steps:
     """How many steps there are, when to validate, and the learning rate of each."""
 
-    def __init__(self, n_users: int, settings: GradientFit) -> None:
+    def __init__(self, n_users: int, settings: GradientFit, smallest_batch: int = 1) -> None:
         training = settings.training
-        self.per_epoch = math.ceil(n_users / settings.batch_size)
+        self.per_epoch = steps_per_epoch(n_users, settings.batch_size, smallest_batch)
         longest = max(_LONGEST_RUN * self.per_epoch, _SHORTEST_RUN)
         self.total = training.iterations or (training.epochs * self.per_epoch if training.epochs else longest)
         self.last = min(training.until or self.total, self.total)

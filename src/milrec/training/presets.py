@@ -43,14 +43,14 @@ def settings_for(
     if not isinstance(name, str):
         from milrec.models.encoders import encoder_settings
 
-        return _defaults(encoder_settings(name), loss).with_values(values or {})
+        return _defaults(encoder_settings(name), loss, values or {}).with_values(values or {})
     if name in PAPER_MODELS:
         chosen: FitSettings = _paper_row(name, loss)
     else:
         kind = settings_type(name, encoders)
         if kind is None:
             raise SettingsError(unknown("model", name, [*PAPER_MODELS, *MODELS]))
-        chosen = _defaults(kind, loss)
+        chosen = _defaults(kind, loss, values or {})
     return chosen.with_values(values or {})
 
 
@@ -72,8 +72,8 @@ def _paper_row(name: str, loss: str | None) -> GradientFit:
     return chosen
 
 
-def _defaults(kind: type[ModelSettings], loss: str | None) -> FitSettings:
-    """milrec's own settings for a model and a loss."""
+def _defaults(kind: type[ModelSettings], loss: str | None, values: Mapping[str, Any]) -> FitSettings:
+    """milrec's own settings for a model and a loss; what has no default is taken from the values."""
     name = kind.model_fields["model"].default
     if not kind.needs_loss:
         if loss is not None:
@@ -81,6 +81,7 @@ def _defaults(kind: type[ModelSettings], loss: str | None) -> FitSettings:
         return fit_settings({"model": {"model": name}})
     gradient = cast(type[GradientModelSettings], kind)
     loss = loss or gradient.default_loss
+    required = {key: values[key] for key, one in gradient.model_fields.items() if one.is_required() and key in values}
     training = {
         "batch_size": None,
         "start": gradient.starts[0],
@@ -94,7 +95,7 @@ def _defaults(kind: type[ModelSettings], loss: str | None) -> FitSettings:
         "weight_decay_form": gradient.decay_form,
     }
     sections = {
-        "model": build(gradient, gradient.defaults(loss)),
+        "model": build(gradient, {**gradient.defaults(loss), **required}),
         "loss": LOSSES[loss](),
         "target_set": None if loss == "multinomial" else TargetSettings(target_set="auto", target_factor=50),
         "training": build(TrainingSettings, training),

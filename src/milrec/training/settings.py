@@ -150,6 +150,10 @@ class GradientFit(_Sections):
     @model_validator(mode="after")
     def _sections_fit_together(self) -> GradientFit:
         name, loss = self.model.model, self.loss.loss
+        others = [section for section in (self.loss, self.target_set, self.training) if section is not None]
+        twice = set(type(self.model).model_fields) & {key for one in others for key in type(one).model_fields}
+        if twice:
+            raise ValueError(f"model '{name}' has a setting '{min(twice)}', which is a setting of every fit; rename it")
         if self.model.losses is not None and loss not in self.model.losses:
             only = " or ".join(self.model.losses)
             raise ValueError(f"model '{name}' can only be fitted with the {only} loss, not with '{loss}'")

@@ -101,6 +101,8 @@ def fast_step(model: GradientModel, settings: GradientFit, optimiser: Adam, pool
             value.grad = None
         entering = model.enter(batch.inputs) if first is None else first(batch.inputs, batch.transposed)
         latent, penalty = _fitting_latent(model, entering, batch)
+        if not latent.requires_grad:  # a frozen encoder: the decoder is fitted alone
+            latent = latent.detach().requires_grad_()
         loss = fused(latent, batch.targets) + penalty
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step += 1
