@@ -82,8 +82,10 @@ async def asked_whether_ready(registry: Registry) -> httpx.Response:
 def test_a_server_that_is_busy_for_long_is_not_ready(registry, monkeypatch):
     release = threading.Event()
     registry.batcher.call(release.wait)
-    answer = asyncio.run(asked_whether_ready(registry))
-    release.set()
+    try:
+        answer = asyncio.run(asked_whether_ready(registry))
+    finally:
+        release.set()
     assert answer.status_code == 503 and "is busy" in answer.json()["error"]
     monkeypatch.setattr(app_module, "_READY_SECONDS", LONG)
     assert asyncio.run(asked_whether_ready(registry)).json() == {"status": "ready"}
@@ -97,9 +99,11 @@ async def answers_while_blocked(registry: Registry, limits: Limits, number: int,
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         requests = [asyncio.create_task(client.post("/v1/recommend", json=TASTE)) for _ in range(number)]
         waiting = set(requests)
-        while number - len(waiting) < refused:
-            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        release.set()
+        try:
+            while number - len(waiting) < refused:
+                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            release.set()
         return await asyncio.gather(*requests)
 
 
