@@ -37,7 +37,7 @@ class Pause:
         return values
 
     def watch(self, process: subprocess.Popen) -> None:
-        """Tell whoever waits for an arrival when the process ends instead."""
+        """Wake up the test that waits for an arrival if the process ends instead."""
 
         def knock() -> None:
             process.wait()

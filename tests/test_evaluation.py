@@ -173,19 +173,19 @@ def test_an_evaluation_is_valid_json_with_its_keys(small_catalogue, model, proto
     split = divide(small_catalogue, seed=0)
     values = {} if model[0] == "popularity" else {"n_factors": 3, "epochs": 1, "batch_size": 300}
     result = milrec.fit(split, *model, **values).evaluate(split)
-    told = json.loads(json.dumps(result.as_json(), allow_nan=False))
-    assert set(told) >= KEYS
-    assert sum(told["top_200_share"].values()) == pytest.approx(100)
-    assert set(told["top_200_share"]) == {"short", "medium", "long"}
-    short, medium = told["interval_cuts"]
+    written = json.loads(json.dumps(result.as_json(), allow_nan=False))
+    assert set(written) >= KEYS
+    assert sum(written["top_200_share"].values()) == pytest.approx(100)
+    assert set(written["top_200_share"]) == {"short", "medium", "long"}
+    short, medium = written["interval_cuts"]
     assert 0 < short <= medium <= split.train.n_items
     if model in (("dae", "multinomial"), ("popularity", None)):
-        assert told["preference_distribution"] is None
+        assert written["preference_distribution"] is None
     else:
-        assert len(told["preference_distribution"]) == 6
-        assert sum(told["preference_distribution"]) == pytest.approx(100)
-    assert told["n_users"] == int((np.diff(split.test.targets.indptr) > 0).sum())
-    assert all(0 <= told[key] <= 1 for key in KEYS if "@" in key)
+        assert len(written["preference_distribution"]) == 6
+        assert sum(written["preference_distribution"]) == pytest.approx(100)
+    assert written["n_users"] == int((np.diff(split.test.targets.indptr) > 0).sum())
+    assert all(0 <= written[key] <= 1 for key in KEYS if "@" in key)
 
 
 def test_measures_lie_within_their_intervals(evaluation):

@@ -206,6 +206,20 @@ def test_what_does_not_fit_is_an_error_that_says_so():
         loss(torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3))
 
 
+def test_a_weight_may_be_a_number_but_not_a_list():
+    logits, known = torch.randn(2, 3), torch.tensor([[1, 0, -1], [0, 0, 1]])
+    loss = MissingInformationLoss(reduction="none")
+    assert torch.equal(loss(logits, known, 2), loss(logits, known, torch.full((2, 3), 2.0)))
+    for weight, name in (([1.0, 2.0, 3.0], "list"), (True, "bool")):
+        with pytest.raises(ValueError, match=f"weight must be a tensor, a number or None, not {name}"):
+            loss(logits, known, weight)
+
+
+def test_a_mean_over_rows_needs_rows():
+    with pytest.raises(ValueError, match="reduction 'batchmean' needs rows, but logits have no dimension"):
+        MissingInformationLoss(reduction="batchmean")(torch.tensor(1.0), torch.tensor(1))
+
+
 def test_an_unknown_reduction_is_an_error_that_lists_the_known_ones():
     with pytest.raises(ValueError, match="unknown reduction 'avg'; known reductions: batchmean, mean, none, sum"):
         MissingInformationLoss(reduction="avg")
@@ -363,9 +377,9 @@ def test_the_expected_weight_is_the_mean_over_many_draws():
 
 
 @pytest.mark.parametrize("draw", [sample_missing, expected_weight])
-@pytest.mark.parametrize("n_drawn", [0, -3])
+@pytest.mark.parametrize("n_drawn", [0, -3, 2.5, True])
 def test_at_least_one_missing_item_is_drawn(draw, n_drawn):
-    with pytest.raises(ValueError, match=f"n_drawn must be at least 1, not {n_drawn}"):
+    with pytest.raises(ValueError, match=f"n_drawn must be a whole number of at least 1, not {n_drawn}"):
         draw(torch.zeros(2, 3), n_drawn)
 
 

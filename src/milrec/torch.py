@@ -56,12 +56,15 @@ class MissingInformationLoss(nn.Module):
             raise ValueError(unknown("reduction", reduction, REDUCTIONS))
         self.reduction = reduction
 
-    def forward(self, logits: Tensor, known: Tensor, weight: Tensor | None = None) -> Tensor:
+    def forward(self, logits: Tensor, known: Tensor, weight: Tensor | float | None = None) -> Tensor:
         """The loss of `logits`, given what is `known` about each: 1 adopted, 0 missing, -1 rejected.
 
-        `weight`, broadcast to the logits, multiplies each element's loss: 0 leaves an element out.
+        `weight`, a number or a tensor broadcast to the logits, multiplies each element's loss: 0 leaves an element out.
         """
+        weight = _as_tensor(weight, logits)
         _check(logits, known, weight)
+        if self.reduction == "batchmean" and logits.dim() == 0:
+            raise ValueError("reduction 'batchmean' needs rows, but logits have no dimension")
         terms = self._terms(logits.to(torch.promote_types(logits.dtype, torch.float32)), known)
         if weight is not None:
             terms = terms * weight.to(terms.dtype)
@@ -125,8 +128,16 @@ def _at_least(lowest: int, name: str, value: float) -> float:
 
 
 def _check_n_drawn(n_drawn: int) -> None:
-    if n_drawn < 1:
-        raise ValueError(f"n_drawn must be at least 1, not {n_drawn}")
+    if isinstance(n_drawn, bool) or not isinstance(n_drawn, int) or n_drawn < 1:
+        raise ValueError(f"n_drawn must be a whole number of at least 1, not {n_drawn}")
+
+
+def _as_tensor(weight: Tensor | float | None, logits: Tensor) -> Tensor | None:
+    if weight is None or isinstance(weight, Tensor):
+        return weight
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        raise ValueError(f"weight must be a tensor, a number or None, not {type(weight).__name__}")
+    return torch.tensor(float(weight), device=logits.device)
 
 
 def _check(logits: Tensor, known: Tensor, weight: Tensor | None) -> None:

@@ -186,7 +186,7 @@ def test_items_are_found_by_title(work):
         (["split", "nowhere", "--out", "s"], "there is no data folder 'nowhere'"),
         (["split", "model", "--out", "s"], "'model' is a model folder; a data folder is needed"),
         (["split", "data", "--out", "s", "--test", "nowhere"], "there is no data folder 'nowhere'"),
-        (["split", "data", "--out", "s", "--test", "data"], "no adopted pair of the test part is left to be found"),
+        (["split", "data", "--out", "s", "--test", "data"], "no adopted pair is left in the test part"),
         (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "it does not go with --test"),
         (["split", "data", "--out", "s", "--protocol", "users", "--held-out", "0.2"], "it does not go with --test or"),
         (["split", "data", "--out", "s", "--held-out", "0.7"], "--held-out must be a share between 0 and 0.5"),
@@ -452,8 +452,8 @@ def test_a_test_part_that_the_data_comes_with(marked):
     facts = json.loads((marked / "train" / "milrec.json").read_text())["facts"]
     assert facts["where"] == {"test": "False"} and facts["rows"] == 160
     assert "where" in succeeds("show", "train", cwd=marked).stdout
-    told = succeeds("split", "train", "--out", "split", "--test", "test", "--held-out", "0.2", cwd=marked).stdout
-    assert "test unknown users" in told and "test pairs of unknown users" in told
+    output = succeeds("split", "train", "--out", "split", "--test", "test", "--held-out", "0.2", cwd=marked).stdout
+    assert "test unknown users" in output and "test pairs of unknown users" in output
     facts = json.loads((marked / "split" / "milrec.json").read_text())["facts"]
     assert facts["protocol"] == "given" and facts["test_source"] == "table.csv"
     assert (facts["test_unknown_users"], facts["test_pairs_of_unknown_users"]) == (1, 1)
@@ -465,8 +465,8 @@ def test_a_test_part_that_the_data_comes_with(marked):
 
 
 def test_a_refit_learns_from_validation_too(work):
-    told = succeeds("fit", "split", "--out", "refitted", "--refit", *QUICK, cwd=work).stdout
-    assert "Kept the weights of step" in told
+    output = succeeds("fit", "split", "--out", "refitted", "--refit", *QUICK, cwd=work).stdout
+    assert "Kept the weights of step" in output
     facts = json.loads((work / "refitted" / "milrec.json").read_text())["facts"]
     first = json.loads((work / "model" / "milrec.json").read_text())["facts"]
     assert facts["refitted"] is True and "refitted" not in first

@@ -507,7 +507,7 @@ def test_a_tar_gz_archive_that_is_cut_short_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_tar_gz_archive_with_a_changed_byte_is_refused(tmp_path: Path) -> None:
-    """gzip has a checksum at its end: whoever does not read to the end does not see the damage."""
+    """gzip has its checksum at the end: a reader that stops early does not see the damage."""
     archive = lastfm_targz(tmp_path / "lastfm", big_lastfm())
     content = archive.read_bytes()
     assert_refused(archive, flips(content, 40, len(content) - 60, 40))

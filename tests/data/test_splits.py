@@ -181,26 +181,32 @@ def test_most_items_of_a_held_out_user_are_told_and_a_fifth_is_to_be_found() -> 
 
 
 @pytest.mark.parametrize(
-    ("n_items", "told", "to_find"), [(1, 1, 0), (2, 1, 1), (3, 2, 1), (5, 4, 1), (8, 6, 2), (13, 10, 3)]
+    ("n_items", "given", "to_find"), [(1, 1, 0), (2, 1, 1), (3, 2, 1), (5, 4, 1), (8, 6, 2), (13, 10, 3)]
 )
-def test_who_has_two_items_or_more_is_told_one_and_has_one_to_find(n_items: int, told: int, to_find: int) -> None:
+def test_of_two_items_or_more_one_is_given_and_one_is_to_be_found(n_items: int, given: int, to_find: int) -> None:
     split = split_users(full(3, n_items), seed=0, held_out=1)
     for part in (split.validation, split.test):
-        assert (part.audience.adopted.nnz, part.targets.nnz) == (told, to_find)
+        assert (part.audience.adopted.nnz, part.targets.nnz) == (given, to_find)
 
 
-def test_another_share_can_be_told() -> None:
-    split = split_users(full(10, 10), seed=0, told=0.5)
+def test_another_share_can_be_given() -> None:
+    split = split_users(full(10, 10), seed=0, given=0.5)
     assert (split.test.audience.adopted.nnz, split.test.targets.nnz) == (5, 5)
 
 
-def test_what_is_told_is_known_and_never_listed() -> None:
+def test_the_old_name_of_the_share_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match="told is now called given"):
+        old = split_users(full(10, 10), seed=0, told=0.5)
+    assert old.test.targets.nnz == 5
+
+
+def test_what_is_given_is_known_and_never_listed() -> None:
     split = split_users(full(20, 10), seed=0)
     for part in (split.validation, split.test):
         assert part.audience.rows is None
-        told, to_find = part.audience.adopted.toarray(), part.targets.toarray()
-        assert (part.audience.removed.toarray() == told).all()
-        assert ((told > 0) ^ (to_find > 0)).all()  # every item is one or the other
+        given, to_find = part.audience.adopted.toarray(), part.targets.toarray()
+        assert (part.audience.removed.toarray() == given).all()
+        assert ((given > 0) ^ (to_find > 0)).all()  # every item is one or the other
 
 
 def test_no_user_is_in_two_parts() -> None:
@@ -231,7 +237,7 @@ def test_items_that_nobody_in_training_has_are_dropped_and_counted() -> None:
     assert split.train.n_items == 5 + 6
     for part in (split.validation, split.test):
         assert part.dropped_targets == 2
-        assert np.diff(part.audience.adopted.indptr).tolist() == [4, 4]  # four told and one to find of the five shared
+        assert np.diff(part.audience.adopted.indptr).tolist() == [4, 4]  # four given and one to find of the five shared
         assert np.diff(part.targets.indptr).tolist() == [1, 1]
 
 
@@ -247,10 +253,10 @@ def test_a_tenth_of_the_users_is_held_out_by_default(n_users: int) -> None:
     assert (split.validation.audience.n_users, split.test.audience.n_users) == (n_users // 10, n_users // 10)
 
 
-@pytest.mark.parametrize("told", [-0.5, 1.5, float("nan")])
-def test_a_share_that_cannot_be_told_is_refused(told: float) -> None:
-    with pytest.raises(MilrecError, match="told"):
-        split_users(full(20, 10), seed=0, told=told)
+@pytest.mark.parametrize("given", [-0.5, 1.5, float("nan")])
+def test_a_share_that_cannot_be_told_is_refused(given: float) -> None:
+    with pytest.raises(MilrecError, match="given"):
+        split_users(full(20, 10), seed=0, given=given)
 
 
 # With a given test part

@@ -24,7 +24,7 @@ def test_our_own_loop_is_the_product_and_gives_equal_rows_equal_bits(width, n_co
 
 
 @pytest.mark.parametrize("one_order", [True, False])
-def test_a_product_is_the_same_to_rounding_whoever_makes_it(monkeypatch, one_order):
+def test_a_product_is_the_same_to_rounding_in_both_ways(monkeypatch, one_order):
     monkeypatch.setattr(products, "_has_one_order", lambda *layouts: one_order)
     left, right = some_matrix(64, 26)[:, :13], some_matrix(7, 13, 1)
     expected = left.double() @ right.double().T
@@ -43,10 +43,17 @@ def test_a_shape_in_which_rows_come_out_differently_is_found(monkeypatch):
         even(left, right, out)
         out[9, 0] = torch.nextafter(out[9, 0], torch.tensor(np.inf))
 
-    layouts = (((64, 6), (6, 1)), ((6, 30), (1, 6)), ((64, 30), (30, 1)))
+    layouts = (((64, 6), (6, 1), 0), ((6, 30), (1, 6), 4), ((64, 30), (30, 1), 60))
     for mm, one_order in ((even, True), (uneven, False)):
         monkeypatch.setattr(torch, "mm", mm)
-        assert products._has_one_order.__wrapped__(*layouts) == one_order
+        assert products._has_one_order.__wrapped__(*layouts, 1) == one_order
+
+
+@pytest.mark.parametrize("begin", [0, 1, 7, 15])
+@pytest.mark.parametrize("view", [lambda whole: whole[:, :6], lambda whole: whole[:6].T, lambda whole: whole[3:3]])
+def test_a_shape_is_tried_where_its_numbers_would_lie_in_memory(view, begin):
+    matrix = view(torch.zeros(20 * 12 + begin)[begin:].view(20, 12))
+    assert products._layout(products._laid_out(products._layout(matrix))) == products._layout(matrix)
 
 
 def test_a_product_asks_for_no_gradient():

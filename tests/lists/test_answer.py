@@ -125,9 +125,9 @@ def test_answers_and_tables_are_the_same_lists(recommender):
         assert rows == [tuple(row.values())[:6] for row in table.to_pylist()]
         assert ("unmet" in table.column_names) == bool(query.rules or query.reasons)
         assert ("reasons" in table.column_names) == bool(query.reasons)
-        for name, told in (("unmet", ["; ".join(answer.unmet)] * len(rows)), ("reasons", spoken(answer))):
+        for name, expected in (("unmet", ["; ".join(answer.unmet)] * len(rows)), ("reasons", spoken(answer))):
             if name in table.column_names:
-                assert table[name].to_pylist() == told
+                assert table[name].to_pylist() == expected
 
 
 def spoken(answer) -> list[str]:
@@ -228,8 +228,8 @@ def test_reasons_are_adopted_items_with_the_largest_parts_above_0(recommender):
         assert [reason.item for reason in listed.reasons] == expected
         assert [reason.weight for reason in listed.reasons] == column[order].tolist()
         assert all(reason.title for reason in listed.reasons)
-    told = [listed.reasons for listed in answer.items]
-    assert any(told) == (recommender.fitted.settings.model.model != "popularity")
+    expected = [listed.reasons for listed in answer.items]
+    assert any(expected) == (recommender.fitted.settings.model.model != "popularity")
 
 
 def test_a_model_that_folds_in_gives_no_reasons_for_very_many_items_and_says_so(fitted, monkeypatch):

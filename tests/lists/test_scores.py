@@ -132,7 +132,7 @@ def scorer_of(model, settings) -> Scorer:
 
 
 def scored(model, settings, audience, n=10, shift=None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Everybody's logits, as they are shown to whoever looks on while lists are made; listed items; their scores."""
+    """Everybody's logits, as a watcher sees them while lists are made; listed items; their scores."""
     logits = np.full((audience.n_users, N_ITEMS), np.nan, dtype=np.float32)
 
     def look(block, shown):

@@ -211,8 +211,8 @@ def test_a_run_that_names_no_table_of_the_paper_has_none(results):
 def test_the_papers_claims_are_a_list_with_verdicts(full):
     page = render(full)
     claims = page[page.index('id="claims"') :]
-    assert "21 hold, 0 do not hold, 1 cannot be told" in claims
-    assert claims.index('class="verdict holds"') < claims.index("<summary>") < claims.index('class="verdict untold"')
+    assert "21 hold, 0 do not hold, 1 undecided" in claims
+    assert claims.index('class="verdict holds"') < claims.index("<summary>") < claims.index('class="verdict undecided"')
 
 
 def test_failures_are_shown_in_a_box(full, results):

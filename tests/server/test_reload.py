@@ -91,7 +91,7 @@ def test_a_reload_outlasts_the_time_limit_and_its_client(folders, monkeypatch, c
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(server.reload("mil"), 0.01)
         go_on.set()
-        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})  # the reload goes on
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})  # the reload continues
 
     monkeypatch.setattr(registry, "reload", slow)
     asyncio.run(given_up())

@@ -38,7 +38,7 @@ ENGINES = ("fast", "readable")
 
 
 def quick(model="dae", loss="mil", **values):
-    """Settings of a short fit: 4 epochs of 3 steps on the checkerboard, unless told otherwise."""
+    """Settings of a short fit: 4 epochs of 3 steps on the checkerboard, unless stated otherwise."""
     length = {} if "iterations" in values else {"epochs": 4}
     return settings_for(model, loss, {**QUICK, **length, **values})
 

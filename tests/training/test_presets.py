@@ -135,9 +135,9 @@ def test_a_batch_is_a_60th_of_the_users_but_from_100_to_500(n_users, batch_size)
 @pytest.mark.parametrize(("n_items", "target_set"), [(1, "expectation"), (50_000, "expectation"), (50_001, "shared")])
 def test_the_size_of_the_catalogue_decides_on_the_target_set_where_it_is_auto(n_items, target_set):
     assert settings_for("dae", "mil").for_data(10, n_items).target_set.target_set == target_set
-    for told in ("per_user", "shared", "expectation", "all"):
-        settings = settings_for("dae", "mil", {"target_set": told})
-        assert settings.for_data(10, n_items).target_set.target_set == told
+    for chosen in ("per_user", "shared", "expectation", "all"):
+        settings = settings_for("dae", "mil", {"target_set": chosen})
+        assert settings.for_data(10, n_items).target_set.target_set == chosen
 
 
 @pytest.mark.parametrize("name", [*PAPER_MODELS, "popularity"])

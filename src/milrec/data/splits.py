@@ -6,6 +6,7 @@ and counted (decision D6). A split depends only on the seed and on the set of in
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -63,7 +64,7 @@ class Audience:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What is held out: an audience, the adopted items to be found, and rejected items that should not be listed."""
+    """What is held out: an audience, the held-out adopted items, and rejected items that should not be listed."""
 
     audience: Audience
     targets: csr_array  # (n_users, n_items)
@@ -194,21 +195,31 @@ def split_given(data: Interactions, test: Interactions, seed: int, held_out: flo
     dropped = int(test.adopted.nnz - left_out[1] - left_out[2] - second["targets"].nnz)
     if second["targets"].nnz == 0:
         raise DataError(
-            f"no adopted pair of the test part is left to be found: of {test.adopted.nnz}, {left_out[1]} have users "
+            f"no adopted pair is left in the test part: of {test.adopted.nnz}, {left_out[1]} have users "
             f"who are not in the data, {left_out[2]} are in the data too, {dropped} have items outside its catalogue"
         )
     parts = _known_users(kept, first, (second, dropped))
     return Split(kept, *parts, protocol="given", seed=seed, left_out=dict(zip(_LEFT_OUT, left_out, strict=True)))
 
 
-def split_users(data: Interactions, seed: int, held_out: int | None = None, told: float = 0.8) -> Split:
+def split_users(
+    data: Interactions,
+    seed: int,
+    held_out: int | None = None,
+    given: float = 0.8,
+    *,
+    told: float | None = None,
+) -> Split:
     """Held-out users (strong generalisation): the model is given most of their items and has to find the rest.
 
     `held_out` users are for validation and as many for test; by default a tenth of the users, 10,000 at most, as in the
-    paper for ML-20M. `told` is the share of a user's items that the model is given.
+    paper for ML-20M. `given` is the share of a user's items that the model is given; it was called `told` in 0.1.0.
     """
-    if not 0 <= told <= 1:
-        raise SettingsError(f"told must be a share between 0 and 1, not {told:g}")
+    if told is not None:
+        warnings.warn("told is now called given; milrec 0.4.0 removes the old name", DeprecationWarning, stacklevel=2)
+        given = told
+    if not 0 <= given <= 1:
+        raise SettingsError(f"given must be a share between 0 and 1, not {given:g}")
     n_held_out = min(data.n_users // 10, 10_000) if held_out is None else held_out
     if n_held_out < 1 or data.n_users - 2 * n_held_out < 1:
         raise DataError(
@@ -219,7 +230,7 @@ def split_users(data: Interactions, seed: int, held_out: int | None = None, told
     *held, learning = (np.sort(group) for group in np.split(order, [n_held_out, 2 * n_held_out]))
     in_catalogue = np.bincount(data.adopted[learning].indices, minlength=data.n_items) > 0
     train = data.subset(np.isin(np.arange(data.n_users), learning), in_catalogue)
-    validation, test = (_held_out_users(data, group, np.flatnonzero(in_catalogue), told, random) for group in held)
+    validation, test = (_held_out_users(data, group, np.flatnonzero(in_catalogue), given, random) for group in held)
     return Split(train, validation, test, protocol="users", seed=seed)
 
 
@@ -227,13 +238,13 @@ def _held_out_users(
     data: Interactions,
     users: npt.NDArray[np.int64],
     catalogue: npt.NDArray[np.int64],
-    told: float,
+    given: float,
     random: np.random.Generator,
 ) -> HeldOut:
     """Some users: the model is given a share of their items in the catalogue and has to find the rest."""
     adopted = csr_array(data.adopted[users])
     known = take(adopted, np.arange(len(users)), catalogue)
-    to_find = _last_share_of_rows(known, 1 - told, random)
+    to_find = _last_share_of_rows(known, 1 - given, random)
     return _strangers(
         adopted=_where(known, ~to_find),
         targets=_where(known, to_find),

@@ -17,7 +17,9 @@ from milrec.kernels.ranking import row_products
 
 _TRIED = 512  # numbers that have to be equal in all rows: two orders of summation agree by chance in many of them
 
-Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
+_LINE = 64  # bytes of a cache line
+
+Layout = tuple[tuple[int, ...], tuple[int, ...], int]  # shape, strides, and where in a cache line the numbers begin
 
 
 def steady_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
@@ -28,7 +30,7 @@ def steady_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Te
         return product if out is None else out.copy_(product)
     if out is None:
         out = torch.empty(len(left), right.shape[1])
-    if _has_one_order(_layout(left), _layout(right), _layout(out)):
+    if _has_one_order(_layout(left), _layout(right), _layout(out), torch.get_num_threads()):
         return torch.mm(left, right, out=out)
     product = torch.empty(out.shape)
     row_products(np.ascontiguousarray(left.numpy()), np.ascontiguousarray(right.T.numpy()), product.numpy())
@@ -36,9 +38,9 @@ def steady_product(left: Tensor, right: Tensor, out: Tensor | None = None) -> Te
 
 
 @lru_cache(maxsize=4096)
-def _has_one_order(left: Layout, right: Layout, out: Layout) -> bool:
-    """Whether equal rows give equal rows in a product of matrices with these layouts in memory."""
-    rows, columns, product = (torch.empty_strided(*layout) for layout in (left, right, out))
+def _has_one_order(left: Layout, right: Layout, out: Layout, n_threads: int) -> bool:
+    """Whether equal rows give equal rows in a product of matrices with these layouts, by this many threads."""
+    rows, columns, product = (_laid_out(layout) for layout in (left, right, out))
     random = torch.Generator().manual_seed(0)
     columns.copy_(torch.randn(columns.shape, generator=random))
     for _ in range(2 + _TRIED // max(product.shape[1], 1)):
@@ -50,4 +52,12 @@ def _has_one_order(left: Layout, right: Layout, out: Layout) -> bool:
 
 
 def _layout(matrix: Tensor) -> Layout:
-    return tuple(matrix.shape), matrix.stride()
+    return tuple(matrix.shape), matrix.stride(), matrix.data_ptr() % _LINE
+
+
+def _laid_out(layout: Layout) -> Tensor:
+    """New memory in a layout, its content whatever was there."""
+    shape, strides, begin = layout
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    memory = torch.empty(max(extent, 0) + _LINE)
+    return memory.as_strided(shape, strides, (begin - memory.data_ptr()) % _LINE // memory.element_size())

@@ -1,6 +1,6 @@
 """Ranking measures, one value per user (NumPy only).
 
-`Hits` says where in a user's list the items to be found are; every measure is a function of it. A user without targets
+`Hits` says where in a user's list the held-out items are; every measure is a function of it. A user without targets
 has no value: NaN.
 """
 
@@ -19,12 +19,12 @@ _BOOTSTRAP_CELLS = 4_000_000  # users × samples drawn at once
 
 @dataclass(frozen=True)
 class Hits:
-    """Lists, and which of their items were to be found."""
+    """Lists, and which of their items were held out."""
 
     top_items: npt.NDArray[np.int64]  # (n_users, n) best first, -1 if a list is shorter
     found: npt.NDArray[np.bool_]  # (n_users, n)
     indptr: npt.NDArray[np.int64]  # (n_users + 1,) where each user's targets are
-    targets: npt.NDArray[np.int64]  # the items to be found, user by user
+    targets: npt.NDArray[np.int64]  # the held-out items, user by user
 
     @property
     def n_targets(self) -> npt.NDArray[np.int64]:

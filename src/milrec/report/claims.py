@@ -13,7 +13,7 @@ from milrec.report import paper
 from milrec.report.summary import TAILS, Entry, entries_of, entry_of, smoothed
 from milrec.results import Results, TailName
 
-HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "cannot be told"
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 LEVEL = 0.005  # a difference in NDCG@100 that does not matter
 
 CE, CE_SIG, PAIR, PAIR_SIG = "CE_Point lin-sig", "CE_Point sig-sig", "CE_Pair lin-sig", "CE_Pair sig-sig"
@@ -143,7 +143,7 @@ def _order(*pairs: tuple[str, str], measures: tuple[str, ...] = ("ndcg@100",)) -
 def _point_over_pair(run: _Run) -> Finding:
     pairs = [(point, pair) for point, pair in ((CE, PAIR), (CE_SIG, PAIR_SIG)) if run.has(point) and run.has(pair)]
     if not pairs:
-        raise _Undecided("this run has not both a point-wise and a pair-wise model with the same encoder")
+        raise _Undecided("this run does not have both a point-wise and a pair-wise model with the same encoder")
     return _order(*pairs, measures=("recall@1", "ndcg@100"))(run)
 
 
@@ -161,7 +161,7 @@ def _mil_first_place(run: _Run) -> Finding:
     keys = {paper.key(model) for model in (MIL, MIL_SIG)}
     rivals = [one for one in run.entries if paper.key(one.name) in paper.known_models() - keys]
     if not ours or not rivals:
-        raise _Undecided("this run has not both MIL and another model of the paper")
+        raise _Undecided("this run does not have both MIL and another model of the paper")
     best, rival = (max(some, key=lambda one: run.value(one, "recall@1")) for some in (ours, rivals))
     return run.above(best, rival, "recall@1")
 

@@ -64,7 +64,7 @@ def _paper(results: Results, entries: Sequence[Entry]) -> dict[str, Any]:
     """Our figures next to the paper's, and the paper's claims, those that can be decided first."""
     reference = paper.reference(results)
     checked = claims(results)
-    words = {HOLDS: "hold", FAILS: "do not hold", UNDECIDED: "cannot be told"}
+    words = {HOLDS: "hold", FAILS: "do not hold", UNDECIDED: "undecided"}
     counts = [f"{sum(claim.verdict == verdict for claim in checked)} {word}" for verdict, word in words.items()]
     return {
         "reference": reference,

@@ -61,7 +61,7 @@ def opened(tab, address):
     def open_page(path="", base=address, width=1280):
         bases.add(base)
         tab.set_viewport_size({"width": width, "height": 844})
-        tab.goto("about:blank")  # without it, another fragment alone would not load the page anew
+        tab.goto("about:blank")  # without it, another fragment alone would not reload the page
         tab.goto(f"{base}/{path}")
         return tab
 

@@ -42,7 +42,7 @@ def test_a_shared_link_brings_everything_back(opened):
 def test_every_state_survives_the_address(opened):
     page = opened()
     state = {
-        "models": ["a&b", "c d"], "whom": "taste", "user": None, "liked": ["1", "x=y#ü%"], "disliked": ["<b>"],
+        "models": ["a&b", "c d"], "who": "taste", "user": None, "liked": ["1", "x=y#ü%"], "disliked": ["<b>"],
         "dial": -0.05, "n": 50,
         "rules": [
             {"tail": "long", "sign": ">=", "amount": 12.5, "unit": "%", "first": None},
@@ -52,7 +52,7 @@ def test_every_state_survives_the_address(opened):
     there_and_back = "async state => { const { readState, writeState } = await import('/web/state.js');"
     there_and_back += "return readState('#' + writeState(state)); }"
     assert page.evaluate(there_and_back, state) == {"state": state, "notes": []}
-    known = {**state, "whom": "user", "user": "u 1&2", "liked": [], "disliked": []}
+    known = {**state, "who": "user", "user": "u 1&2", "liked": [], "disliked": []}
     assert page.evaluate(there_and_back, known) == {"state": known, "notes": []}
 
 

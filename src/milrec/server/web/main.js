@@ -92,7 +92,7 @@ function showModels() {
   byId("catalogue").textContent = `${count(n_items)} items, ${count(n_users)} users, ${count(n_interactions)} adoptions`;
 }
 
-// ---- whom for ----
+// ---- who for ----
 
 function asOption(model, item) {
   keepItem(model, item);
@@ -141,15 +141,15 @@ function showTaste() {
 }
 
 function showWhom() {
-  for (const radio of document.querySelectorAll("input[name=whom]")) radio.checked = radio.value === state.whom;
-  byId("taste-part").hidden = state.whom !== "taste";
-  byId("user-part").hidden = state.whom !== "user";
+  for (const radio of document.querySelectorAll("input[name=who]")) radio.checked = radio.value === state.who;
+  byId("taste-part").hidden = state.who !== "taste";
+  byId("user-part").hidden = state.who !== "user";
   showTaste();
 }
 
 async function showUser(signal) {
   const place = byId("user-items");
-  if (state.whom !== "user" || state.user === null) return place.replaceChildren();
+  if (state.who !== "user" || state.user === null) return place.replaceChildren();
   const name = make("p", {}, "Lists for user ", make("b", {}, state.user));
   try {
     const { adopted, rejected } = await api.oneUser(state.models[0], state.user, signal);
@@ -221,7 +221,7 @@ function changeLength(text) {
 
 // ---- lists ----
 
-// Everything anew from the state: address, controls, lists.
+// Everything drawn again from the state: address, controls, lists.
 async function update() {
   history.replaceState(null, "", `#${writeState(state)}`);
   showModels();
@@ -236,7 +236,7 @@ async function update() {
       fetchLists(signal), learnCurve(chosen()[0], signal), api.allModels(signal), nameTaste(signal), showUser(signal),
     ]);
     if (signal.aborted) return;
-    if (!sameModels(models, known.models)) return await take(known.models); // a model was loaded anew
+    if (!sameModels(models, known.models)) return await take(known.models); // a model was reloaded
     curve = ownCurve;
     byId("notes").querySelectorAll(".bad").forEach((box) => box.remove());
     byId("results").classList.remove("stale");
@@ -299,19 +299,19 @@ async function showInvitation() {
   if (namesSomebody(state)) return;
   byId("results").classList.add("empty"); // the invitation above the curve
   const titles = (liked.items ?? []).map((item) => make("li", {}, make("button", { type: "button", class: "chip", onclick: () => {
-    state.whom = "taste";
+    state.who = "taste";
     add("liked", asOption(model, item));
   } }, make("span", { class: `dot ${item.tail}` }), nameOf(item))));
   const people = users.users.slice(0, 6).map((user) => make("li", {}, make("button", { type: "button", class: "chip", onclick: () => chooseUser(user) }, user)));
   showColumns(byId("lists"), [make("section", { class: "card invitation", "aria-labelledby": "invitation" },
-    make("h2", { id: "invitation" }, "Say whom the list is for, and see what each model would show"),
+    make("h2", { id: "invitation" }, "Say who the list is for, and see what each model would show"),
     make("p", { class: "soft" }, "Search for a title that somebody likes, or take one of these:"),
     make("ul", { class: "chips" }, titles),
     people.length > 0 && make("p", { class: "soft" }, "Or look at the lists of a known user:"), people.length > 0 && make("ul", { class: "chips" }, people))]);
 }
 
 function chooseUser(user) {
-  state.whom = "user";
+  state.who = "user";
   state.user = user;
   update();
 }
@@ -335,9 +335,9 @@ function listen() {
   combobox({ field: byId("liked-field"), id: "liked", placeholder: "Search titles that are liked", find: searchItems, choose: (option) => add("liked", option) });
   combobox({ field: byId("disliked-field"), id: "disliked", placeholder: "Search titles that are disliked", find: searchItems, choose: (option) => add("disliked", option) });
   combobox({ field: byId("user-field"), id: "user", placeholder: "Search users by id", find: searchUsers, choose: (option) => chooseUser(option.value), free: true });
-  for (const radio of document.querySelectorAll("input[name=whom]")) {
+  for (const radio of document.querySelectorAll("input[name=who]")) {
     radio.addEventListener("change", () => {
-      state.whom = radio.value;
+      state.who = radio.value;
       update();
     });
   }

@@ -9,7 +9,7 @@ const MOST_ITEMS = 1e9; // as the server counts them in rules
 const RULE = /^(short|medium|long)\s*(>=|<=)\s*(\d+(?:\.\d{1,6})?)\s*(%?)(?:\s+in\s+(\d+))?$/;
 
 export const emptyState = () => ({
-  models: [], whom: "taste", user: null, liked: [], disliked: [], dial: 0, n: DEFAULT_LENGTH, rules: [],
+  models: [], who: "taste", user: null, liked: [], disliked: [], dial: 0, n: DEFAULT_LENGTH, rules: [],
 });
 
 // The state in a fragment, and a sentence for each part that could not be taken from it.
@@ -21,8 +21,8 @@ export function readState(fragment) {
   state.user = given.get("user") || null;
   state.liked = [...new Set(given.getAll("liked"))];
   state.disliked = [...new Set(given.getAll("disliked"))].filter((item) => !state.liked.includes(item));
-  state.whom = state.user !== null && state.liked.length + state.disliked.length === 0 ? "user" : "taste";
-  if (given.get("whom") === "user") state.whom = "user";
+  state.who = state.user !== null && state.liked.length + state.disliked.length === 0 ? "user" : "taste";
+  if ((given.get("who") ?? given.get("whom")) === "user") state.who = "user";
   if (given.has("dial")) {
     const dial = Number(given.get("dial"));
     if (Number.isFinite(dial) && given.get("dial").trim() !== "") state.dial = dial;
@@ -46,8 +46,8 @@ export function readState(fragment) {
 export function writeState(state) {
   const out = new URLSearchParams();
   for (const model of state.models) out.append("model", model);
-  if (state.whom === "user") {
-    out.append(state.user === null ? "whom" : "user", state.user ?? "user");
+  if (state.who === "user") {
+    out.append(state.user === null ? "who" : "user", state.user ?? "user");
   } else {
     for (const item of state.liked) out.append("liked", item);
     for (const item of state.disliked) out.append("disliked", item);
@@ -91,18 +91,18 @@ export function ruleSentence(rule) {
 
 // The state as the body of a request for one model.
 export function requestOf(state, model) {
-  const whom = state.whom === "user" ? { user: state.user } : { adopted: state.liked, rejected: state.disliked };
+  const who = state.who === "user" ? { user: state.user } : { adopted: state.liked, rejected: state.disliked };
   const rules = state.rules.map((rule) => ({
     tail: rule.tail,
     [rule.sign === ">=" ? "at_least" : "at_most"]: rule.unit ? `${rule.amount}%` : rule.amount,
     ...(rule.first ? { first: rule.first } : {}),
   }));
-  return { model, ...whom, n: state.n, dial: state.dial, rules, reasons: 2 };
+  return { model, ...who, n: state.n, dial: state.dial, rules, reasons: 2 };
 }
 
 // The same list with the dial at 0, to compare with; its reasons, which can be slow to find, are not shown.
 export const undialledRequest = (state, model) => ({ ...requestOf(state, model), dial: 0, reasons: 0 });
 
-// Whether anybody is named yet for whom a list could be made.
+// Whether there is anybody yet to make a list for.
 export const namesSomebody = (state) =>
-  state.whom === "user" ? state.user !== null : state.liked.length + state.disliked.length > 0;
+  state.who === "user" ? state.user !== null : state.liked.length + state.disliked.length > 0;
