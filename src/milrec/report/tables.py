@@ -30,7 +30,7 @@ class Column:
 COLUMNS = (
     Column("recall@1", "Recall@1", "Is the first item of the list one of the held-out items?"),
     Column("recall@20", "Recall@20", "Share of the held-out items in the first 20 (of at most 20)"),
-    Column("recall_of_all@20", "Recall of all@20", "The same, divided by the number of all held-out items, as in many papers"),
+    Column("recall_of_all@20", "Recall of all@20", "The same, of all held-out items, as in many papers"),
     Column("recall@50", "Recall@50", "Share of the held-out items in the first 50 (of at most 50)"),
     Column("ndcg@20", "NDCG@20", "The same with more weight for the first places"),
     Column("ndcg@100", "NDCG@100", "The same over the first 100 places"),
@@ -230,8 +230,8 @@ def comparisons(results: Results, entries: Sequence[Entry]) -> Table | None:
     ]
     return Table(
         f"{reference.name} against each other model",
-        f"Mean over users of {reference.name} minus the other model, with its 95 % bootstrap interval; p after Holm for all "
-        "pairs of models. Coloured: p < .05.",
+        f"Mean over users of {reference.name} minus the other model, with its 95 % bootstrap interval; p after Holm for "
+        "all pairs of models. Coloured: p < .05.",
         [(_NAMES.get(measure, measure), "") for measure in compared],
         rows,
         "significant",
