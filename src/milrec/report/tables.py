@@ -230,7 +230,7 @@ def comparisons(results: Results, entries: Sequence[Entry]) -> Table | None:
     ]
     return Table(
         f"{reference.name} against each other model",
-        f"Mean over users of {reference.name} minus the other model, with its 95 % bootstrap interval; p after Holm for "
+        f"Mean over users of {reference.name} minus the other, with its 95 % bootstrap interval; p after Holm for "
         "all pairs of models. Coloured: p < .05.",
         [(_NAMES.get(measure, measure), "") for measure in compared],
         rows,
