@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,8 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
     kept = check_not_empty(_filtered(whole, filters), source)
     counted = adopted | rejected
     counts = {
+        "rows_in_source": rows.n_in_source,
+        **rows.dropped,
         "rows": len(rows),
         "rows_neither_adopted_nor_rejected": int((~counted).sum()),
         "duplicates_merged": _n_duplicates(users[counted].astype(np.int64) * shape[1] + items[counted]),
@@ -77,7 +79,7 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
         "users_left_out": shape[0] - kept.n_users,
         "items_left_out": shape[1] - kept.n_items,
     }
-    return Prepared(kept, counts)
+    return Prepared(replace(kept, reading={**rows.columns.facts(), **counts}), counts)
 
 
 def _pairs(
