@@ -192,14 +192,11 @@ def _understood(source: Source, name: str) -> Iterator[None]:
 
 def _netflix_blocks(source: Source) -> Iterator[bytes]:
     """Whole lines of `movie:` headers and `user,rating,date` rows, some tens of megabytes at a time."""
-    names = source.names
-    combined = [name for name in names if PurePosixPath(name).name.startswith("combined_data_")]
-    per_movie = [name for name in names if PurePosixPath(name).name.startswith("mv_")]
-    if combined:
+    if combined := source.beginning("combined_data_"):
         for name in combined:
             with source.open(name) as file:
                 yield from _after_a_movie(_lines(file), source)
-    elif per_movie:
+    elif per_movie := source.beginning("mv_"):
         yield from _joined(source.contents(per_movie), source)
     elif found := source.find("training_set.tar"):
         yield from _joined(source.contents_in_tar(found, lambda name: "mv_" in name), source)

@@ -1,4 +1,4 @@
-"""Files and named files in a folder, a zip or a tar archive, read in place; damage is an error, never a shorter file.
+"""Files, and named files in a folder, a zip or a tar archive, read in place; damage is an error, never a shorter file.
 
 What is packed is read piece by piece, and refused once it turns out to hold far more than a file of its size should.
 """
@@ -183,10 +183,21 @@ class Source:
 
     def find(self, base_name: str) -> str | None:
         """The path inside the source of the file with this name, in any folder."""
-        found = [name for name in self.names if PurePosixPath(name).name == base_name]
-        if len(found) > 1:
-            raise DataError(f"'{self.path}' has two files '{base_name}': '{shown(found[0])}' and '{shown(found[1])}'")
-        return found[0] if found else None
+        return next(iter(self._each_named(lambda base: base == base_name)), None)
+
+    def beginning(self, start: str) -> list[str]:
+        """The paths of the files whose names begin like this."""
+        return self._each_named(lambda base: base.startswith(start))
+
+    def _each_named(self, wanted: Callable[[str], bool]) -> list[str]:
+        """Of two files of one name in different folders, which is meant?"""
+        found: dict[str, str] = {}
+        for name in self.names:
+            base = PurePosixPath(name).name
+            if wanted(base) and found.setdefault(base, name) != name:
+                both = f"'{shown(found[base])}' and '{shown(name)}'"
+                raise DataError(f"'{self.path}' has two files '{shown(base)}': {both}")
+        return list(found.values())
 
     def needed(self, base_name: str) -> str:
         found = self.find(base_name)

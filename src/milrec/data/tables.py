@@ -317,22 +317,33 @@ def _refuse_invalid(column: pa.ChunkedArray, where: str) -> None:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
-        row = _first_undecodable(column)
+        row = _first_undecodable(column) if "UTF8" in str(error) else None
         if row is None:
             raise DataError(f"{where} is damaged ({first_line(error)})") from None
         raise DataError(f"row {row} of {where} is not valid UTF-8; save it as UTF-8") from None
 
 
 def _first_undecodable(column: pa.ChunkedArray) -> int | None:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return None
-    for row, value in enumerate(column.cast(kind).cast(pa.large_binary()).to_pylist(), start=1):
+    n_before = 0
+    for chunk in column.chunks:
+        coded = pa.types.is_dictionary(chunk.type)
+        undecodable = _undecodable(chunk.dictionary if coded else chunk)
+        codes = chunk.indices.to_pylist() if coded else range(len(chunk))
+        for row, code in enumerate(codes, start=n_before + 1):
+            if code in undecodable:
+                return row
+        n_before += len(chunk)
+    return None
+
+
+def _undecodable(texts: pa.Array) -> set[int]:
+    found = set()
+    for place, value in enumerate(texts.cast(pa.large_binary()).to_pylist()):
         try:
             (value or b"").decode()
         except UnicodeDecodeError:
-            return row
-    return None
+            found.add(place)
+    return found
 
 
 def _first_true(mask: pa.ChunkedArray) -> int:

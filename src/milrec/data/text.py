@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
@@ -36,7 +37,7 @@ class Dialect:
     quotes: bool = True  # whether quotes mean anything
     names: tuple[str, ...] = ()  # of the columns; none if the first row names them
     max_lines: float = 1  # that a field in quotes may run over
-    skips_ragged: bool = False  # whether a row with too few or too many fields is skipped and counted, or refused
+    skips_ragged: bool = False  # a row with too few or too many fields is skipped and counted, not refused (no quotes)
 
 
 def lines_allowed(allowed: Allowed) -> float:
@@ -72,18 +73,12 @@ def read_file(source: Path, types: dict[str, pa.DataType], max_lines: float, all
 
 def read_text(file: Any, where: str, dialect: Dialect, convert: csv.ConvertOptions) -> tuple[pa.Table, int]:
     """The table in an open file, and how many of its rows were skipped."""
-    watched = _Watched(file, dialect)
-    skipped: list[int] = []
-
-    def skip(row: Any) -> str:
-        skipped.append(1)
-        return "skip"
-
+    regular = _WithoutRagged(file, dialect) if dialect.skips_ragged else None
+    watched = _Watched(regular or file, dialect)
     parse = csv.ParseOptions(
         delimiter=dialect.delimiter,
         quote_char='"' if dialect.quotes else False,
         newlines_in_values=dialect.max_lines > 1,
-        invalid_row_handler=skip if dialect.skips_ragged else None,
     )
     read = csv.ReadOptions(column_names=list(dialect.names) or None, block_size=_BLOCK)
     try:
@@ -94,12 +89,10 @@ def read_text(file: Any, where: str, dialect: Dialect, convert: csv.ConvertOptio
         if n_rows <= (not dialect.names):
             raise DataError(f"{where} has no rows") from None
         raise DataError(f"{where} is not a regular table ({first_line(error)})") from None
-    found, counted = table.num_rows + len(skipped), watched.rows_checked(where) - (not dialect.names)
+    found, counted = table.num_rows, watched.rows_checked(where) - (not dialect.names)
     if found != counted:
-        raise DataError(
-            f"{where} has {counted:,} rows, but {found:,} were read; please report this as a fault of milrec"
-        )
-    return table, len(skipped)
+        raise DataError(f"{where} has {counted:,} rows, but the parser found {found:,}; check its quotes and line ends")
+    return table, regular.n_skipped if regular else 0
 
 
 def refuse_text(texts: pa.ChunkedArray, where: str) -> None:
@@ -183,3 +176,42 @@ class _Watched:
             self._ended = True
             self._counter.end()
         return content
+
+
+class _WithoutRagged:
+    """A text without quotes, less the rows that do not have as many fields as there are columns.
+
+    pyarrow can skip such rows too, but not those that are not UTF-8.
+    """
+
+    def __init__(self, file: Any, dialect: Dialect) -> None:
+        self.n_skipped = 0
+        self._file = file
+        self._delimiter = dialect.delimiter.encode()[0]
+        self._n_delimiters = len(dialect.names) - 1
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """Whole rows, no more bytes than asked for; none at the end."""
+        while content := self._file.read(max(size - len(self._rest), 1)):
+            content = self._rest + content
+            cut = max(content.rfind(b"\n"), content.rfind(b"\r")) + 1
+            self._rest = content[cut:]
+            if len(self._rest) > _BLOCK:
+                raise DataError(f"the text has a row of over {_BLOCK >> 20} MiB")
+            if kept := self._regular(content[:cut]):
+                return kept
+        rest, self._rest = self._rest, b""
+        return self._regular(rest + b"\n") if rest else b""
+
+    def _regular(self, content: bytes) -> bytes:
+        """The rows, each with its line end, that have the right number of fields."""
+        text = np.frombuffer(content, dtype=np.uint8)
+        ends = np.flatnonzero((text == b"\n"[0]) | (text == b"\r"[0])) + 1
+        lengths = np.diff(ends, prepend=0)
+        n_found = np.diff(np.searchsorted(np.flatnonzero(text == self._delimiter), ends), prepend=0)
+        ragged = (n_found != self._n_delimiters) & (lengths > 1)
+        if not ragged.any():
+            return content
+        self.n_skipped += int(np.count_nonzero(ragged))
+        return bytes(text[np.repeat(~ragged, lengths)])
