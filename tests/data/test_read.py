@@ -193,6 +193,14 @@ def test_titles_come_from_a_file_of_their_own(tmp_path: Path) -> None:
         assert data.items["title"].to_pylist() == ["Ex", "Why", None]
 
 
+def test_items_without_a_title_and_repeated_titles_are_counted(tmp_path: Path) -> None:
+    titles = written(tmp_path / "titles.csv", "item,title\ny,Why\nx,Ex\ny,Wye\nunseen,U\n")
+    source = written(tmp_path / "a.csv", "user,item\na,x\na,y\na,z\n")
+    data = milrec.read(source, titles=titles)
+    assert data.items["title"].to_pylist() == ["Ex", "Why", None]
+    assert (data.reading["items_without_title"], data.reading["titles_repeated"]) == (1, 1)
+
+
 def test_titles_by_number_find_the_items_of_a_text_file(tmp_path: Path) -> None:
     pq.write_table(pa.table({"movie_id": [10, 9], "title": ["Ten", "Nine"]}), tmp_path / "titles.parquet")
     source = written(tmp_path / "a.csv", "user,item\na,9\na,10\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from milrec.data import text as text_module
@@ -159,6 +159,7 @@ plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 def test_what_the_csv_module_writes_is_read(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], quoting: int, end: str, block: int
 ) -> None:
+    assume(quoting == csv.QUOTE_ALL or not {"\r", "\n"} & set("".join(map("".join, rows))))  # which it may leave bare
     file = io.StringIO(newline="")
     csv.writer(file, quoting=quoting, lineterminator=end).writerows([("user", "item"), *rows])
     with pytest.MonkeyPatch.context() as patch:
