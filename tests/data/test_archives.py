@@ -345,6 +345,33 @@ def test_netflix_without_titles_has_none(tmp_path: Path) -> None:
     assert rows.item_table is None
 
 
+def test_netflix_rows_without_a_movie_do_not_count_for_that_of_another_file(tmp_path: Path) -> None:
+    headless = combined() | {"combined_data_2.txt": b"7,5,2005-01-01\n"}
+    with pytest.raises(DataError, match="a file of ratings that does not begin with a movie number"):
+        read_source(as_folder(tmp_path / "a", headless))
+    for content in (b"", b"\n", b"7,5,2005-01-01\n"):
+        files = training_set() | {"training_set/mv_0000002.txt": content}
+        with pytest.raises(DataError, match="a file of ratings that does not begin with a movie number"):
+            read_source(as_folder(tmp_path / "b", files))
+
+
+def test_a_netflix_line_longer_than_a_block_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once such a line was cut in two, silently."""
+    monkeypatch.setattr(archives, "_BLOCK", 25)
+    for digits in (30, 60):
+        content = b"1:\n7,5,2005-01-01\n" + b"9" * digits + b",5,2005-01-01\n"
+        with pytest.raises(DataError):
+            read_source(as_folder(tmp_path, {"combined_data_1.txt": content}))
+
+
+@pytest.mark.parametrize("row", [b"1:2:3:4\n", b"1:x:2::5::0\n", b"1::2:: ::5::0\n"])
+def test_movielens_rows_with_something_between_two_colons_are_refused(tmp_path: Path, row: bytes) -> None:
+    files = ml_dat("ml-1m", "latin-1")
+    files["ml-1m/ratings.dat"] += row
+    with pytest.raises(DataError):
+        read_source(as_folder(tmp_path, files))
+
+
 @pytest.mark.parametrize(
     "content", [b"7,5,2005-01-01\n1:\n", b"1:\n7,5\n", b"1:\nx,5,2005-01-01\n", b"1:\n7,5,soon\n", b"", b"a:\n"]
 )
@@ -423,6 +450,22 @@ def test_lastfm_is_read_with_quotes_in_names_and_without_some_ids(
     )
     assert titles(rows)['"weird al" yankovic'] == '"weird al" yankovic'
     assert titles(rows)["3bd73256-3905-4f3a-97e2-8b341527f805"] == "Betty Blowtorch"  # the first in order of two
+
+
+def test_lastfm_rows_that_are_left_out_are_counted_and_noted(tmp_path: Path) -> None:
+    _, rows = read_source(lastfm_folder(tmp_path / "a", LASTFM))
+    assert rows.dropped == {"rows_without_four_fields": 0, "rows_without_id_and_name": 1}
+    assert rows.note == "left out: 1 rows with neither an id nor a name of the artist"
+    ragged = LASTFM + b"a line\n\xff\xfe not UTF-8\n" + lastfm_line(USER_1, "", "tab\tin a name", 3)
+    *_, result = prepare_source(lastfm_folder(tmp_path / "b", ragged), filters={"min_per_item": 1, "min_per_user": 1})
+    expected = {"rows_in_source": 10, "rows_without_four_fields": 3, "rows_without_id_and_name": 1, "rows": 6}
+    assert {name: result.counts[name] for name in expected} == expected
+    assert len(LASTFM.splitlines()) + 3 == 10
+
+
+def test_a_clean_lastfm_file_has_no_note(tmp_path: Path) -> None:
+    _, rows = read_source(lastfm_folder(tmp_path, lastfm_line(USER_1, "", "abba", 3)))
+    assert (rows.note, rows.n_in_source) == (None, 1)
 
 
 def test_lastfm_gets_the_filters_of_the_paper(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from milrec.data.columns import Columns
 from milrec.data.filters import Filters, Prepared, prepare
 from milrec.data.interactions import Interactions
-from milrec.data.tables import Columns, Rows, rows_of
+from milrec.data.tables import Rows, rows_of
 from milrec.errors import DataError
 
 
@@ -36,6 +37,7 @@ def test_without_a_value_every_row_is_adopted() -> None:
     assert cells(result.interactions) == {"ax": 1, "ay": 1, "bx": 1}
     assert cells(result.interactions, "rejected") == {}
     assert result.counts == {
+        "rows_in_source": 3,
         "rows": 3,
         "rows_neither_adopted_nor_rejected": 0,
         "duplicates_merged": 0,

@@ -9,10 +9,10 @@ import pytest
 
 import milrec
 from conftest import real_data
+from milrec.data.columns import Columns
 from milrec.data.filters import Filters
 from milrec.data.formats import FORMATS
 from milrec.data.read import parse_conditions, prepare_source, read_source, recognised_format
-from milrec.data.tables import Columns
 from milrec.errors import DataError
 
 FIVE_RATINGS = "userId,movieId,rating,timestamp\n" + "".join(f"1,{movie},5,0\n" for movie in range(1, 6))
@@ -191,6 +191,14 @@ def test_titles_come_from_a_file_of_their_own(tmp_path: Path) -> None:
     source = written(tmp_path / "a.csv", "user,item\na,x\na,y\na,z\n")
     for data in (milrec.read(source, titles=titles), milrec.read({"user": "aaa", "item": "xyz"}, titles=titles)):
         assert data.items["title"].to_pylist() == ["Ex", "Why", None]
+
+
+def test_items_without_a_title_and_repeated_titles_are_counted(tmp_path: Path) -> None:
+    titles = written(tmp_path / "titles.csv", "item,title\ny,Why\nx,Ex\ny,Wye\nunseen,U\n")
+    source = written(tmp_path / "a.csv", "user,item\na,x\na,y\na,z\n")
+    data = milrec.read(source, titles=titles)
+    assert data.items["title"].to_pylist() == ["Ex", "Why", None]
+    assert (data.reading["items_without_title"], data.reading["titles_repeated"]) == (1, 1)
 
 
 def test_titles_by_number_find_the_items_of_a_text_file(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from milrec.data.tables import Columns, Rows, delimiter_of, read_rows, read_titles, rows_of
+import milrec
+from milrec.data.columns import Columns
+from milrec.data.tables import Rows, read_rows, read_titles, rows_of
 from milrec.errors import DataError
 
 RATED = Columns(value="rating")
@@ -162,8 +164,6 @@ def test_the_delimiter_is_found_in_the_first_line(tmp_path: Path, delimiter: str
 def test_a_tsv_file_is_separated_by_tabs_whatever_its_first_line_holds(tmp_path: Path) -> None:
     rows = read_text(tmp_path, "user\titem\tprice, net, in €\na\tb\t1\n", name="table.tsv")
     assert pairs(rows) == [("a", "b")]
-    (tmp_path / "table.tsv.gz").write_bytes(b"")
-    assert delimiter_of(tmp_path / "table.tsv.gz") == "\t"
 
 
 @pytest.mark.parametrize("name", ["table.csv.gz", "table.tsv.gz"])
@@ -323,9 +323,9 @@ def test_times_that_are_not_understood_are_refused(tmp_path: Path, text: str) ->
         (pa.array([5, 9]), [5, 9]),
         (pa.array([5.5, 9.5]), [5.5, 9.5]),
         (pa.array([5, 9], pa.timestamp("us")), [5, 9]),
-        (pa.array([5, 9], pa.timestamp("s")), [5e6, 9e6]),
+        (pa.array([5, 9], pa.timestamp("s")), [5_000, 9_000]),  # in milliseconds, as Parquet keeps it
         (pa.array([5, 9], pa.timestamp("us", tz="Europe/Madrid")), [5, 9]),
-        (pa.array([5_000, 9_000], pa.timestamp("ns")), [5, 9]),
+        (pa.array([5_000, 9_000], pa.timestamp("ns")), [5_000, 9_000]),
         (pa.array([0, 1], pa.date32()), [0, 86_400e6]),
         (pa.array(["1970-01-01", "1970-01-02"]), [0, 86_400e6]),
     ],
@@ -337,11 +337,42 @@ def test_times_in_a_parquet_file_may_be_numbers_dates_timestamps_or_texts(
     assert times(rows).tolist() == expected
 
 
-def test_times_in_nanoseconds_keep_their_order(tmp_path: Path) -> None:
-    """pandas writes nanoseconds; that the last three digits are lost is no reason to refuse them."""
-    column = pa.array([1_500_000_000_123_456_789, 1_500_000_000_123_999_999], pa.timestamp("ns"))
+NANOSECONDS = [1_500_000_000_123_456_788, 1_500_000_000_123_456_789]  # one and the same as floating-point numbers
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(NANOSECONDS, pa.timestamp("ns")),
+        pa.array(NANOSECONDS),
+        pa.array([str(time) for time in NANOSECONDS]),
+        pa.array([f"+{time}" for time in NANOSECONDS]),
+        pa.array([Decimal(time) for time in NANOSECONDS]),
+        pa.array([2**64 - 2, 2**64 - 1], pa.uint64()),
+        pa.array(["2020-01-01T00:00:00.123456788", "2020-01-01T00:00:00.123456789"]),
+        pa.array(["2020-01-01T00:00:00.123456788Z", "2020-01-01T00:00:00.123456789Z"]),
+        pa.array([2**53, 2**53 + 1]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_times_a_nanosecond_apart_keep_their_order(tmp_path: Path, column: pa.Array) -> None:
     rows = read_parquet(tmp_path, {"user": [1, 2], "item": [3, 4], "t": column}, Columns(time="t"))
     assert times(rows)[0] < times(rows)[1]
+    assert times(rows)[0] + type(times(rows)[0])(1) == times(rows)[1]
+
+
+def test_the_last_of_two_ratings_a_nanosecond_apart_counts() -> None:
+    for first, second in ((5, 1), (1, 5)):
+        table = {"user": ["a", "a", "b"], "item": ["x", "x", "y"], "stars": [first, second, 5]}
+        for column in (NANOSECONDS, [str(time) for time in NANOSECONDS]):
+            data = milrec.read({**table, "t": [*column, column[0]]}, value="stars", time="t", adopt_min=4)
+            assert ("a" in data.users["id"].to_pylist()) == (second == 5)
+
+
+@pytest.mark.parametrize("column", [["1500000000123456788", "1.5"], ["99999999999999999999", "1"]])
+def test_times_that_would_lose_digits_are_refused(column: list[str]) -> None:
+    with pytest.raises(DataError, match=r"column 't' of the table holds times that cannot be read"):
+        rows_of({"user": [1, 2], "item": [3, 4], "t": column}, Columns(time="t"))
 
 
 @pytest.mark.parametrize(
@@ -425,6 +456,22 @@ def test_values_in_a_parquet_file_may_be_any_numbers(tmp_path: Path, column: pa.
     assert rows.values is not None and rows.values.tolist() == numbers
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2**53 + 1]), pa.array([1, 2**64 - 1], pa.uint64()), pa.array([1, -(2**53)]),
+        pa.array([Decimal(1), Decimal(2**60)]),
+    ],
+)  # fmt: skip
+def test_whole_numbers_that_would_lose_digits_are_refused_with_their_row(tmp_path: Path, column: pa.Array) -> None:
+    sentence = r"column 'rating' of '.*' has -?[0-9.e+]+ in row 2; values must be below 2\^53 \(is it a column"
+    with pytest.raises(DataError, match=sentence):
+        read_parquet(tmp_path, {"user": [1, 2], "item": [1, 2], "rating": column}, RATED)
+    text = "".join(f"a,b,{number}\n" for number in column.to_pylist())
+    with pytest.raises(DataError, match=sentence):
+        read_text(tmp_path, "user,item,rating\n" + text, RATED)
+
+
 @pytest.mark.parametrize("column", [pa.array(["4", "5"]), pa.array([True, False])])
 def test_values_that_are_no_numbers_are_refused(tmp_path: Path, column: pa.Array) -> None:
     with pytest.raises(DataError, match=r"column 'rating' of .* holds (string|bool); a number is needed"):
@@ -442,6 +489,57 @@ def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path, content: bytes) -
     (tmp_path / "table.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"table\.parquet' cannot be read as parquet"):
         read_rows(tmp_path / "table.parquet", Columns(), "parquet")
+
+
+def test_a_parquet_file_with_damaged_numbers_is_not_read_as_text(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    table = pa.table({"user": [1] * 100, "item": range(100), "rating": [float(n) for n in range(100)]})
+    pq.write_table(table, path, compression="gzip", use_dictionary=False)
+    content, place = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(0).column(2).data_page_offset
+    n_refused = 0
+    for start in range(place, place + 60):
+        path.write_bytes(content[:start] + b"\xff" * 5 + content[start + 5 :])
+        try:
+            read_rows(path, RATED, "parquet")
+        except DataError:
+            n_refused += 1
+    assert n_refused > 20
+
+
+def not_utf8(good: str, kind: pa.DataType) -> pa.Array:
+    """A good text, then one that is not UTF-8; Parquet and Arrow keep both as they are."""
+    return pa.array([good.encode(), b"caf\xe9"]).cast(pa.binary()).view(pa.string()).cast(kind)
+
+
+@pytest.mark.parametrize("place", ["user", "item"])
+@pytest.mark.parametrize("as_file", [True, False])
+def test_ids_that_are_not_utf8_are_refused_with_their_row(tmp_path: Path, place: str, as_file: bool) -> None:
+    columns: dict[str, Any] = {"user": ["a", "b"], "item": ["x", "y"], place: not_utf8("é", pa.string())}
+    pq.write_table(pa.table(columns), tmp_path / "table.parquet")
+    source: Any = tmp_path / "table.parquet" if as_file else pa.table(columns)
+    with pytest.raises(DataError, match=f"row 2 of column '{place}' of .* is not valid UTF-8; save it as UTF-8"):
+        milrec.read(source)
+
+
+def test_ids_in_a_dictionary_that_are_not_utf8_are_refused() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 0, 1]), not_utf8("é", pa.string()))
+    with pytest.raises(DataError, match="row 3 of column 'user' of the table is not valid UTF-8"):
+        rows_of(pa.table({"user": column, "item": [1, 2, 3]}), Columns())
+
+
+@pytest.mark.parametrize("place", ["item", "title", "genres"])
+def test_titles_that_are_not_utf8_are_refused_with_their_row(tmp_path: Path, place: str) -> None:
+    columns: dict[str, Any] = {"item": ["x", "y"], "title": ["A", "B"], "genres": ["C", "D"]}
+    pq.write_table(pa.table(columns | {place: not_utf8("é", pa.string())}), tmp_path / "titles.parquet")
+    with pytest.raises(DataError, match=f"row 2 of column '{place}' of .* is not valid UTF-8"):
+        read_titles(tmp_path / "titles.parquet")
+
+
+def test_a_table_in_memory_with_impossible_offsets_is_refused() -> None:
+    offsets = pa.array([0, 3, 1], pa.int32()).buffers()[1]
+    column = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"abc")])
+    with pytest.raises(DataError, match="column 'user' of the table is damaged"):
+        rows_of(pa.table({"user": column, "item": [1, 2]}), Columns())
 
 
 def test_a_parquet_file_without_rows_or_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
@@ -474,8 +572,11 @@ def test_a_frame_of_another_library_is_a_table() -> None:
 
 @pytest.mark.parametrize(
     "table",
-    [5, None, object(), [1, 2], {"user": [1], "item": [1, 2]}, {"user": ["a", 1], "item": [1, 2]}, [{"user": 1}]],
-)
+    [
+        5, None, object(), [1, 2], {"user": [1], "item": [1, 2]}, {"user": ["a", 1], "item": [1, 2]}, [{"user": 1}],
+        {"user": [2**70], "item": [1]}, {"user": ["\udc80"], "item": [1]},
+    ],
+)  # fmt: skip
 def test_what_is_no_table_is_refused(table: Any) -> None:
     with pytest.raises(DataError, match="the table is not a table with columns"):
         rows_of(table, Columns())
@@ -620,6 +721,25 @@ def test_a_condition_that_no_row_meets_shows_some_values(tmp_path: Path) -> None
 def test_a_column_of_lists_cannot_be_compared() -> None:
     with pytest.raises(DataError, match=r"column 'tags' of the table holds list.*, which cannot be compared"):
         kept_users({"tags": pa.array([["a"], ["b"]])}, {"tags": "a"})
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2], pa.timestamp("ns")),
+        pa.array([2**62, 1], pa.timestamp("s")),
+        pa.array([1, 2], pa.timestamp("us", tz="Nowhere/Else")),
+    ],
+)
+def test_a_condition_on_times_that_python_cannot_hold_is_a_sentence(column: pa.Array) -> None:
+    with pytest.raises(DataError, match=r"column 'when' of the table holds timestamp.*, which cannot be compared"):
+        kept_users({"when": column}, {"when": "2020-01-01"})
+
+
+def test_rows_that_a_condition_leaves_out_are_counted() -> None:
+    rows = rows_of({"user": "abc", "item": "xyz", "test": [0, 1, 1]}, Columns(where={"test": 0}))
+    assert (len(rows), rows.n_in_source, rows.dropped) == (1, 3, {"rows_left_out_by_where": 2})
+    assert rows_of({"user": "abc", "item": "xyz"}, Columns()).dropped == {}
 
 
 @settings(deadline=None)

@@ -81,25 +81,31 @@ def prepare(
         int | None, typer.Option(help="Adopters that an item must have; 0 keeps items that are only rejected.", min=0)
     ] = None,
     titles: Annotated[Path | None, typer.Option(help="CSV or Parquet file with items and titles.")] = None,
+    multiline: Annotated[bool, typer.Option("--multiline", help="Fields in quotes may have several lines.")] = False,
+    max_expansion: Annotated[
+        float, typer.Option(help="How many times its own size a packed file may unpack to.", min=1)
+    ] = 100,
     force: Force = False,
 ) -> None:
     """Read interactions into a data folder: apply thresholds and filters, merge and count duplicates."""
     from milrec.cli.output import facts_table, note
+    from milrec.data.columns import VALUE_NAMES, Columns
     from milrec.data.read import parse_conditions, prepare_source
-    from milrec.data.tables import VALUE_NAMES, Columns
+    from milrec.data.sources import Allowed
     from milrec.storage import refuse_if_in_the_way
 
     refuse_if_in_the_way(out, "data", force)
     own = {"adopt_min": adopt_min, "reject_max": reject_max, "min_per_user": min_per_user, "min_per_item": min_per_item}
     columns = Columns(user, item, value, time, parse_conditions(where or []))
-    read_as, rows, filters, prepared = prepare_source(source, format.value, columns, titles, own)
+    allowed = Allowed(multiline, max_expansion)
+    read_as, rows, filters, prepared = prepare_source(source, format.value, columns, titles, own, allowed)
     if rows.note:
         note(in_options(rows.note))
     if value in VALUE_NAMES[:4] and not filters.are_thresholds:
         note(f"column '{value}' is read as counts: rows above 0 are adopted; if these are ratings, give --adopt-min")
     chosen = {name: limit for name, limit in vars(filters).items() if limit is not None}
     asked = {"where": dict(columns.where)} if columns.where else {}
-    facts = {"source": source.name, "format": read_as, **asked, "filters": chosen, **prepared.counts}
+    facts = {"source": source.name, "format": read_as, **asked, "filters": chosen, **prepared.interactions.reading}
     prepared.interactions.save(out, facts, replace=force)
     shown = {**facts, "filters": ", ".join(f"{name} {limit:g}" for name, limit in chosen.items())}
     facts_table(f"Prepared → {out}", {**shown, **prepared.interactions.facts()})

@@ -80,7 +80,7 @@ def recommend(
     if all and out is not None:
         lists.write_all(out)
     elif adopted is not None:
-        lists.give_new(_ids_of(adopted), _ids_of(rejected or ""), out)
+        lists.give_new(_ids_of(adopted, "--adopted"), _ids_of(rejected or "", "--rejected"), out)
     else:
         lists.give_known(users, out)
 
@@ -117,19 +117,25 @@ def items(
     table_of_lists(Recommender.load(model, named_classes(model_class)).find_items(search, n))
 
 
-def _ids_of(text: str) -> list[str]:
+def _ids_of(text: str, option: str) -> list[str]:
     """Ids separated by commas; an id that contains a comma is in double quotes."""
-    return [field for row in csv.reader([text]) for field in row if field != ""]
+    try:
+        rows = list(csv.reader([text], strict=True))
+    except csv.Error:
+        raise SettingsError(f"{option} needs ids separated by commas, with quotes only around a whole id") from None
+    return [field for row in rows for field in row if field != ""]
 
 
 def _ids_in(path: Path | None) -> list[str] | None:
     """One id per line, exactly as written."""
     if path is None:
         return None
+    if path.exists() and not path.is_file():
+        raise SettingsError(f"'{path}' is not a file with one id per line")
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        text = path.read_text(encoding="utf-8-sig")  # turns every line end into \n, and nothing else
     except FileNotFoundError:
         raise SettingsError(f"there is no file '{path}'") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"'{path}' cannot be read ({error})") from None
-    return [line for line in lines if line]
+    return [line for line in text.split("\n") if line]

@@ -6,9 +6,9 @@ Files are read in place, even inside a zip or tar archive; nothing is unpacked t
 from __future__ import annotations
 
 import io
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -17,17 +17,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from milrec.data.sources import Source, damage_reported, tar_contents
-from milrec.data.tables import TITLE_NAMES, Columns, Rows, checked_ids, column_names, read_rows, read_titles, rows_of
+from milrec.data.columns import TITLE_NAMES, Columns, shown
+from milrec.data.row_count import RowCounter
+from milrec.data.sources import Allowed, Source, damage_reported
+from milrec.data.tables import Rows, checked_ids, column_names, read_rows, read_titles, rows_of
+from milrec.data.text import LINES_OF_A_TITLE, Dialect, first_line, lines_allowed, read_text
 from milrec.errors import DataError
 
 _BLOCK = 1 << 26
 LASTFM_FILE = "usersha1-artmbid-artname-plays.tsv"
 
 
-def detected(path: Path) -> str | None:
+_DATA_OF_100K = Dialect("\t", quotes=False, names=("user", "item", "rating", "time"))
+_DATA_OF_1M = Dialect(  # '::' is two delimiters with nothing between
+    ":", quotes=False, names=("user", "gap1", "item", "gap2", "rating", "gap3", "time")
+)
+_PLAYS = Dialect("\t", quotes=False, names=("user", "mbid", "artist", "plays"), skips_ragged=True)
+
+
+def detected(path: Path, allowed: Allowed | None = None) -> str | None:
     """The format, going by the files in a folder or archive; None if they do not show it."""
-    bases = {PurePosixPath(name).name for name in Source(path).names}
+    source = Source(path, (allowed or Allowed()).max_expansion)
+    bases = {PurePosixPath(name).name for name in source.names}
     if bases & {"u.data", "ratings.dat"} or {"ratings.csv", "movies.csv"} <= bases:
         return "movielens"
     if LASTFM_FILE in bases:
@@ -39,72 +50,58 @@ def detected(path: Path) -> str | None:
     return None
 
 
-def read_movielens(path: Path) -> Rows:
+def read_movielens(path: Path, allowed: Allowed) -> Rows:
     """MovieLens 100K (u.data), 1M and 10M (ratings.dat), 20M, 25M, 32M and latest (ratings.csv), or ratings.parquet."""
-    source = Source(path)
+    source = Source(path, allowed.max_expansion)
     if found := source.find("u.data"):
-        names = ["user", "item", "rating", "time"]
-        table = _read(source, found, names, csv.ParseOptions(delimiter="\t"))
-        return _rated(table, _titles_of_100k(source))
+        return _rated(_read(source, found, _DATA_OF_100K)[0], _titles_of_100k(source))
     if found := source.find("ratings.dat"):
-        names = [
-            "user",
-            "gap1",
-            "item",
-            "gap2",
-            "rating",
-            "gap3",
-            "time",
-        ]  # '::' is two delimiters with nothing between
-        table = _read(source, found, names, csv.ParseOptions(delimiter=":"))
-        return _rated(table, _titles_of_dat(source))
+        return _rated(_without_gaps(_read(source, found, _DATA_OF_1M)[0], path), _titles_of_dat(source))
     if found := source.find("ratings.csv"):
-        table = _renamed(_read(source, found, None, csv.ParseOptions()))
-        movies = _read(source, source.needed("movies.csv"), None, csv.ParseOptions(), texts=("title", "genres"))
+        table = _renamed(_read(source, found, Dialect(max_lines=lines_allowed(allowed)))[0])
+        titles = Dialect(max_lines=LINES_OF_A_TITLE)
+        movies, _ = _read(source, source.needed("movies.csv"), titles, texts=("title", "genres"))
         if not {"movieId", "title", "genres"} <= set(movies.column_names):
             raise DataError(f"'movies.csv' in '{path}' needs columns movieId, title and genres")
-        titles = pa.table({"id": movies["movieId"], "title": movies["title"], "genres": movies["genres"]})
-        return _rated(table, titles)
+        return _rated(table, pa.table({"id": movies["movieId"], "title": movies["title"], "genres": movies["genres"]}))
     if (path / "ratings.parquet").is_file():
-        return read_parquet_folder(path, Columns(value="rating", time="timestamp"))
+        return read_parquet_folder(path, Columns(value="rating", time="timestamp"), allowed)
     raise DataError(f"'{path}' has no MovieLens ratings (u.data, ratings.dat or ratings.csv)")
 
 
-def read_parquet_folder(path: Path, columns: Columns) -> Rows:
+def read_parquet_folder(path: Path, columns: Columns, allowed: Allowed) -> Rows:
     """A folder with `ratings.parquet` and, optionally, `items.parquet` with titles."""
-    rows = read_rows(path / "ratings.parquet", columns, "parquet")
+    rows = read_rows(path / "ratings.parquet", columns, "parquet", allowed)
     items = path / "items.parquet"
-    titles = read_titles(items) if items.is_file() and _has_titles(items) else None
-    return Rows(rows.users, rows.items, rows.values, rows.times, titles, rows.note)
+    has_titles = items.is_file() and _has_titles(items)
+    return replace(rows, item_table=read_titles(items, allowed=allowed) if has_titles else None)
 
 
-def read_lastfm(path: Path) -> Rows:
+def read_lastfm(path: Path, allowed: Allowed) -> Rows:
     """Last.fm-360K: plays of artists. An artist goes by its MusicBrainz id, or by its name if it has none."""
-    source = Source(path.parent if path.name == LASTFM_FILE else path)
-    names = ["user", "mbid", "artist", "plays"]
-    skipped: list[int] = []
-
-    def skip(row: Any) -> str:
-        skipped.append(1)
-        return "skip"
-
-    options = csv.ParseOptions(delimiter="\t", quote_char=False, invalid_row_handler=skip)
-    table = _read(source, source.needed(LASTFM_FILE), names, options, texts=("user", "mbid", "artist"))
-    empty = pc.equal(table["mbid"], "")
-    nameless = pc.and_(empty, pc.equal(table["artist"], ""))
-    table, empty = table.filter(pc.invert(nameless)), empty.filter(pc.invert(nameless))
-    items = pc.if_else(empty, table["artist"], table["mbid"]).cast(pa.large_string())
-    first = pa.table({"id": items, "title": table["artist"]}).group_by("id").aggregate([("title", "min")])
+    source = Source(path.parent if path.name == LASTFM_FILE else path, allowed.max_expansion)
+    table, n_ragged = _read(source, source.needed(LASTFM_FILE), _PLAYS, texts=("user", "mbid", "artist"))
+    nameless = pc.and_(pc.equal(table["mbid"], ""), pc.equal(table["artist"], ""))
+    named = table.filter(pc.invert(nameless))
+    items = pc.if_else(pc.equal(named["mbid"], ""), named["artist"], named["mbid"]).cast(pa.large_string())
+    first = pa.table({"id": items, "title": named["artist"]}).group_by("id").aggregate([("title", "min")])
     titles = pa.table({"id": first["id"], "title": first["title_min"].cast(pa.large_string())})
-    renamed = pa.table({"user": table["user"], "item": items, "plays": table["plays"]})
+    renamed = pa.table({"user": named["user"], "item": items, "plays": named["plays"]})
     rows = rows_of(renamed, Columns(value="plays"), f"'{path}'")
-    note = f"{len(skipped)} rows without exactly four fields were skipped" if skipped else None
-    return Rows(rows.users, rows.items, rows.values, None, titles, note)
+    n_nameless = table.num_rows - named.num_rows
+    dropped = {"rows_without_four_fields": n_ragged, "rows_without_id_and_name": n_nameless}
+    return replace(rows, item_table=titles, columns=Columns(), dropped=dropped, note=_skipped(n_ragged, n_nameless))
 
 
-def read_netflix(path: Path) -> Rows:
+def _skipped(n_ragged: int, n_nameless: int) -> str | None:
+    reasons = [(n_ragged, "without exactly four fields"), (n_nameless, "with neither an id nor a name of the artist")]
+    found = [f"{count:,} rows {reason}" for count, reason in reasons if count]
+    return f"left out: {' and '.join(found)}" if found else None
+
+
+def read_netflix(path: Path, allowed: Allowed) -> Rows:
     """Netflix Prize: training_set (folder, tar, or nested in the original tar.gz) or combined_data_1…4.txt."""
-    source = Source(path)
+    source = Source(path, allowed.max_expansion)
     movies: list[Any] = []
     users: list[Any] = []
     ratings: list[Any] = []
@@ -127,25 +124,19 @@ def read_netflix(path: Path) -> Rows:
     )
 
 
-def _read(
-    source: Source,
-    name: str,
-    columns: list[str] | None,
-    options: csv.ParseOptions,
-    texts: tuple[str, ...] = (),
-) -> pa.Table:
-    types = {text: pa.string() for text in texts}
-    try:
-        with source.open(name) as file:
-            table = csv.read_csv(
-                pa.input_stream(file),
-                csv.ReadOptions(column_names=columns, block_size=1 << 24),
-                options,
-                csv.ConvertOptions(column_types=types),
-            )
-        return table.select([column for column in table.column_names if not column.startswith("gap")])
-    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-        raise DataError(f"'{name}' in '{source.path}' is not in its publisher's format ({error})") from None
+def _read(source: Source, name: str, dialect: Dialect, texts: tuple[str, ...] = ()) -> tuple[pa.Table, int]:
+    """The table in a file of an archive, and how many of its rows were skipped; types are seen from the entries."""
+    convert = csv.ConvertOptions(column_types={text: pa.string() for text in texts})
+    with source.open(name) as file:
+        return read_text(file, f"'{shown(name)}' in '{source.path}'", dialect, convert)
+
+
+def _without_gaps(table: pa.Table, path: Path) -> pa.Table:
+    """The columns between the two halves of each '::' must be empty."""
+    gaps = [name for name in table.column_names if name.startswith("gap")]
+    if any(table[gap].null_count < table.num_rows for gap in gaps):
+        raise DataError(f"'ratings.dat' in '{path}' has a row whose fields are not separated by '::'")
+    return table.drop_columns(gaps)
 
 
 def _renamed(table: pa.Table) -> pa.Table:
@@ -156,7 +147,7 @@ def _renamed(table: pa.Table) -> pa.Table:
 def _rated(table: pa.Table, titles: pa.Table) -> Rows:
     rows = rows_of(table, Columns("user", "item", "rating", "time"), "the MovieLens ratings")
     ids = checked_ids(titles["id"], "the MovieLens titles")
-    return Rows(rows.users, rows.items, rows.values, rows.times, titles.set_column(0, "id", ids))
+    return replace(rows, item_table=titles.set_column(0, "id", ids), columns=Columns())
 
 
 def _titles_of_100k(source: Source) -> pa.Table:
@@ -201,25 +192,31 @@ def _understood(source: Source, name: str) -> Iterator[None]:
 
 def _netflix_blocks(source: Source) -> Iterator[bytes]:
     """Whole lines of `movie:` headers and `user,rating,date` rows, some tens of megabytes at a time."""
-    names = source.names
-    combined = [name for name in names if PurePosixPath(name).name.startswith("combined_data_")]
-    per_movie = [name for name in names if PurePosixPath(name).name.startswith("mv_")]
-    if combined:
+    if combined := source.beginning("combined_data_"):
         for name in combined:
             with source.open(name) as file:
-                yield from _lines(file)
-    elif per_movie:
-        yield from _joined(source.contents(per_movie))
+                yield from _after_a_movie(_lines(file), source)
+    elif per_movie := source.beginning("mv_"):
+        yield from _joined(source.contents(per_movie), source)
     elif found := source.find("training_set.tar"):
-        with source.open(found) as file, tarfile.open(fileobj=file) as archive:
-            yield from _joined(content for name, content in tar_contents(archive) if "mv_" in name)
+        yield from _joined(source.contents_in_tar(found, lambda name: "mv_" in name), source)
 
 
-def _joined(files: Iterator[bytes]) -> Iterator[bytes]:
+def _after_a_movie(blocks: Iterator[bytes], source: Source) -> Iterator[bytes]:
+    """The blocks of a file, which must begin with a movie: without it, its rows would count for an earlier one."""
+    first = next(blocks, b"")
+    if not first.lstrip(b"\r\n").partition(b"\n")[0].rstrip(b"\r").endswith(b":"):
+        raise DataError(f"'{source.path}' has a file of ratings that does not begin with a movie number")
+    yield first
+    yield from blocks
+
+
+def _joined(files: Iterator[bytes], source: Source) -> Iterator[bytes]:
     """Small files as blocks."""
-    parts, size = [], 0
+    parts: list[bytes] = []
+    size = 0
     for content in files:
-        parts.append(content if content.endswith(b"\n") else content + b"\n")
+        parts += [*_after_a_movie(iter([content]), source), b"\n"]
         size += len(content)
         if size > _BLOCK:
             yield b"".join(parts)
@@ -233,32 +230,48 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
     rest = b""
     while content := file.read(_BLOCK):
         cut = content.rfind(b"\n") + 1
-        yield rest + content[:cut]
-        rest = content[cut:]
+        if cut:
+            yield rest + content[:cut]
+            rest = b""
+        rest += content[cut:]
+        if len(rest) > 2 * _BLOCK:
+            raise DataError(f"a file of Netflix ratings has a line of over {_BLOCK >> 20} MiB")
     if rest:
         yield rest
 
 
 def _netflix_block(block: bytes, current: int, path: Path) -> tuple[Any, ...]:
     """The last movie of the block, and columns movie, user, rating, time."""
-    options = csv.ReadOptions(column_names=["line"], block_size=max(len(block), 1))
-    parse = csv.ParseOptions(delimiter="\x01", quote_char=False)
     try:
-        lines = csv.read_csv(io.BytesIO(block), options, parse, csv.ConvertOptions(column_types={"line": pa.string()}))
-        texts = lines["line"].combine_chunks()
+        texts = _netflix_lines(block, path)
         header = pc.ends_with(texts, ":").to_numpy(zero_copy_only=False)
         named = pc.utf8_rtrim(texts.filter(pa.array(header)), ":").cast(pa.int64()).to_numpy()
         movies = np.concatenate([[current], named])[np.cumsum(header)][~header]  # each row belongs to the last header
         fields = pc.split_pattern(texts.filter(pa.array(~header)), ",", max_splits=2)
         users = pc.list_element(fields, 0).cast(pa.int64()).to_numpy()
         ratings = pc.list_element(fields, 1).cast(pa.int64()).to_numpy()
-        days = pc.list_element(fields, 2).cast(pa.date32()).cast(pa.int32()).to_numpy().astype(np.float64)
-    except (pa.ArrowInvalid, IndexError) as error:
-        raise DataError(f"'{path}' is not in the format of the Netflix Prize ({error})") from None
+        days = pc.list_element(fields, 2).cast(pa.date32()).cast(pa.int32()).to_numpy().astype(np.int64)
+    except (pa.ArrowException, IndexError) as error:
+        raise DataError(f"'{path}' is not in the format of the Netflix Prize ({first_line(error)})") from None
     if len(movies) and movies.min() < 0:
         raise DataError(f"'{path}' has ratings before the first movie number")
     last = int(named[-1]) if len(named) else current
     return last, movies.astype(np.int64), users, ratings, days
+
+
+def _netflix_lines(block: bytes, path: Path) -> pa.StringArray:
+    """The lines of a block that are not empty."""
+    if not block.strip(b"\r\n"):
+        return pa.array([], type=pa.string())
+    options = csv.ReadOptions(column_names=["line"], block_size=len(block))
+    parse = csv.ParseOptions(delimiter="\x01", quote_char=False)
+    lines = csv.read_csv(io.BytesIO(block), options, parse, csv.ConvertOptions(column_types={"line": pa.string()}))
+    counter = RowCounter(None)
+    counter.feed(block)
+    counter.end()
+    if lines.num_rows != counter.rows:
+        raise DataError(f"'{path}' has {counter.rows:,} lines in a block, but {lines.num_rows:,} were read")
+    return lines["line"].combine_chunks()
 
 
 def _netflix_titles(source: Source) -> pa.Table | None:

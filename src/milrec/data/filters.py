@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,14 +70,17 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
     kept = check_not_empty(_filtered(whole, filters), source)
     counted = adopted | rejected
     counts = {
+        "rows_in_source": rows.n_in_source,
+        **rows.dropped,
         "rows": len(rows),
         "rows_neither_adopted_nor_rejected": int((~counted).sum()),
         "duplicates_merged": _n_duplicates(users[counted].astype(np.int64) * shape[1] + items[counted]),
         "rejections_contradicted": int(contradicted.nnz),
         "users_left_out": shape[0] - kept.n_users,
         "items_left_out": shape[1] - kept.n_items,
+        **_title_counts(kept, rows.item_table),
     }
-    return Prepared(kept, counts)
+    return Prepared(replace(kept, reading={**rows.columns.facts(), **counts}), counts)
 
 
 def _pairs(
@@ -150,8 +153,16 @@ def _filtered(data: Interactions, filters: Filters) -> Interactions:
     return data.subset(np.ones(data.n_users, dtype=bool), data.popularity() + rejections > 0)
 
 
+def _title_counts(kept: Interactions, known: pa.Table | None) -> dict[str, int]:
+    """Items for which no title was found, and titles of an item that already has one."""
+    if known is None:
+        return {}
+    repeated = len(known) - int(pc.count_distinct(known["id"]).as_py())
+    return {"items_without_title": kept.items["title"].null_count, "titles_repeated": repeated}
+
+
 def _item_table(item_ids: pa.Array, known: pa.Table | None) -> pa.Table:
-    """Items with what is known about them; an item without an entry has no title."""
+    """Items with what is known about them; an item without an entry has no title, and of several the first counts."""
     if known is None:
         return pa.table({"id": item_ids})
     ids = known["id"].combine_chunks()

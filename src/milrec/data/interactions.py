@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_array
 
+from milrec.data.columns import shown
 from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError
 from milrec.storage import Draft, Manifest, new_folder, open_folder, require_files
 
@@ -56,6 +58,7 @@ class Interactions:
     users: pa.Table  # column id
     items: pa.Table  # columns id and, if known, title and genres
     truth: Truth | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)  # which columns were read, and what became of the rows
 
     def __repr__(self) -> str:
         return f"<Interactions: {self.n_users:,} users, {self.n_items:,} items, {self.adopted.nnz:,} adopted pairs>"
@@ -114,7 +117,7 @@ class Interactions:
         """Write a data folder; it appears whole or not at all."""
         with new_folder(Path(path), "data", replace) as draft:
             self.write_into(draft)
-            draft.facts.update({**self.facts(), **(facts or {})})
+            draft.facts.update({**self.facts(), **self.reading, **(facts or {})})
 
     @classmethod
     def load(cls, path: str | Path) -> Interactions:
@@ -158,7 +161,7 @@ def numbers_of(ids: pa.ChunkedArray, wanted: list[Any], what: str) -> npt.NDArra
     if found.null_count:
         missing = [str(value) for value, number in zip(wanted, found.to_pylist(), strict=True) if number is None]
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise UnknownIdError(f"unknown {what} {', '.join(repr(name) for name in missing[:5])}{more}")
+        raise UnknownIdError(f"unknown {what} {', '.join(_quoted(name) for name in missing[:5])}{more}")
     numbers: npt.NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers
 
@@ -312,15 +315,19 @@ def _as_id(value: Any, id_type: pa.DataType, what: str) -> Any:
     text = str(value)
     if not pa.types.is_integer(id_type):
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise UnknownIdError(f"unknown {what} {text!a}: it is not Unicode text")
+            raise UnknownIdError(f"unknown {what} {_quoted(text)}: it is not Unicode text")
         return text
     try:
         number = int(text)
     except ValueError:
-        raise UnknownIdError(f"unknown {what} '{value}': the {what}s here are whole numbers") from None
+        raise UnknownIdError(f"unknown {what} {_quoted(text)}: the {what}s here are whole numbers") from None
     if str(number) != text or not -(2**63) <= number < 2**63:
-        raise UnknownIdError(f"unknown {what} '{value}'")
+        raise UnknownIdError(f"unknown {what} {_quoted(text)}")
     return number
+
+
+def _quoted(text: str) -> str:
+    return f"'{shown(text)}'"
 
 
 def check_not_empty(interactions: Interactions, source: str) -> Interactions:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from milrec.data.archives import LASTFM_FILE, detected, read_lastfm, read_movielens, read_netflix, read_parquet_folder
+from milrec.data.columns import Columns, shown
 from milrec.data.filters import Filters, Prepared, prepare
 from milrec.data.formats import ARCHIVE_ENDINGS, FORMATS, PARQUET_ENDINGS, TEXT_ENDINGS
 from milrec.data.interactions import Interactions
-from milrec.data.tables import Columns, Rows, read_rows, read_titles, rows_of
+from milrec.data.sources import Allowed, refuse_special
+from milrec.data.tables import Rows, read_rows, read_titles, rows_of
 from milrec.errors import DataError, unknown
 
 PAPER_FILTERS = {  # section 3.1 of the paper
@@ -22,14 +24,18 @@ PAPER_FILTERS = {  # section 3.1 of the paper
 
 
 def read_source(
-    source: str | Path, format: str = "auto", columns: Columns | None = None, titles: str | Path | None = None
+    source: str | Path,
+    format: str = "auto",
+    columns: Columns | None = None,
+    titles: str | Path | None = None,
+    allowed: Allowed | None = None,
 ) -> tuple[str, Rows]:
     """The format of a file, folder or archive, and its rows."""
-    path = Path(source)
+    path, columns, allowed = Path(source), columns or Columns(), allowed or Allowed()
     if not path.exists():
         raise DataError(f"there is no file or folder '{path}'")
-    format = recognised_format(path) if format == "auto" else format
-    columns = columns or Columns()
+    refuse_special(path)
+    format = recognised_format(path, allowed) if format == "auto" else format
     if format not in FORMATS:
         raise DataError(unknown("format", format, FORMATS))
     if format not in ("csv", "parquet") and columns != Columns():
@@ -37,14 +43,16 @@ def read_source(
             f"the columns of the {format} format are known; `user`, `item`, `value`, `time` and `where` are for tables"
         )
     if format == "csv":
-        rows = read_rows(path, columns, "csv")
+        rows = read_rows(path, columns, "csv", allowed)
+    elif format == "parquet" and path.is_dir():
+        rows = read_parquet_folder(path, columns, allowed)
     elif format == "parquet":
-        rows = read_parquet_folder(path, columns) if path.is_dir() else read_rows(path, columns, "parquet")
+        rows = read_rows(path, columns, "parquet", allowed)
     else:
         reader = {"movielens": read_movielens, "netflix": read_netflix, "lastfm": read_lastfm}[format]
-        rows = reader(path.parent if path.name in ("u.data", "ratings.dat") else path)
+        rows = reader(path.parent if path.name in ("u.data", "ratings.dat") else path, allowed)
     if titles is not None:
-        rows = replace(rows, item_table=read_titles(Path(titles), columns.item))
+        rows = replace(rows, item_table=read_titles(Path(titles), columns.item, allowed))
     return format, rows
 
 
@@ -54,14 +62,14 @@ def parse_conditions(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         column, equals, value = text.partition("=")
         if not equals or not column:
-            raise DataError(f"'{text}' is not a condition; write COLUMN=VALUE, for example test=0")
+            raise DataError(f"'{shown(text)}' is not a condition; write COLUMN=VALUE, for example test=0")
         if column in conditions:
-            raise DataError(f"column '{column}' is given two values, and no row has both")
+            raise DataError(f"column '{shown(column)}' is given two values, and no row has both")
         conditions[column] = value
     return conditions
 
 
-def recognised_format(path: Path) -> str:
+def recognised_format(path: Path, allowed: Allowed | None = None) -> str:
     """The format, going by the name or by the files inside."""
     suffixes = "".join(path.suffixes).lower()
     if path.is_file():
@@ -75,7 +83,7 @@ def recognised_format(path: Path) -> str:
             return "parquet"
         if not suffixes.endswith(ARCHIVE_ENDINGS):
             raise DataError(f"the name of '{path}' does not show its format; choose a `format`: {', '.join(FORMATS)}")
-    found = detected(path)
+    found = detected(path, allowed)
     if found is None:
         raise DataError(f"'{path}' does not look like a known data set; choose a `format`: {', '.join(FORMATS)}")
     return found
@@ -87,9 +95,10 @@ def prepare_source(
     columns: Columns | None = None,
     titles: str | Path | None = None,
     filters: dict[str, Any] | None = None,
+    allowed: Allowed | None = None,
 ) -> tuple[str, Rows, Filters, Prepared]:
     """Read and prepare; by default with the paper's filters for its data sets, and with none for other tables."""
-    format, rows = read_source(source, format, columns, titles)
+    format, rows = read_source(source, format, columns, titles, allowed)
     given = {key: value for key, value in (filters or {}).items() if value is not None}
     chosen = replace(PAPER_FILTERS.get(format, Filters()), **given)
     return format, rows, chosen, prepare(rows, chosen, f"'{source}'")
@@ -104,12 +113,16 @@ def read(  # noqa: PLR0913 - one argument for each column of somebody's table
     time: str | None = None,
     where: Mapping[str, Any] | None = None,
     format: str = "auto",
+    multiline: bool = False,
+    max_expansion: float = Allowed.max_expansion,
     **filters: Any,
 ) -> Interactions:
     """Interactions from a file, folder or archive, or from a table in memory (pyarrow, pandas, polars, a mapping).
 
     `where`: only the rows of a table that have these values, for example {"test": 0}. `format`: one of `FORMATS`, if
-    the name does not show it. `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles`: a file of titles.
+    the name does not show it. `multiline`: fields in quotes may have several lines. `max_expansion`: how many times its
+    own size a packed file may unpack to. `filters`: adopt_min, reject_max, min_per_user, min_per_item; `titles`: a file
+    of titles. `reading` of the result says which columns were read and what became of the rows.
     """
     if where is not None and not isinstance(where, Mapping):
         raise DataError(f"`where` is a mapping of columns to values, for example {{'test': 0}}, not {where!r}")
@@ -117,9 +130,10 @@ def read(  # noqa: PLR0913 - one argument for each column of somebody's table
     known = set(Filters.__dataclass_fields__)
     if unexpected := set(filters) - known:
         raise DataError(unknown("filter", min(unexpected), known))
+    allowed = Allowed(multiline, max_expansion)
     if isinstance(source, (str, Path)):
-        return prepare_source(source, format, columns, titles, filters)[3].interactions
+        return prepare_source(source, format, columns, titles, filters, allowed)[3].interactions
     rows = rows_of(source, columns)
     if titles is not None:
-        rows = replace(rows, item_table=read_titles(Path(titles), item))
+        rows = replace(rows, item_table=read_titles(Path(titles), item, allowed))
     return prepare(rows, Filters(**filters)).interactions

@@ -6,11 +6,10 @@ file keep their type.
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,41 +18,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
+from milrec.data.columns import (
+    Columns,
+    chosen_columns,
+    listed,
+    refuse_repeated,
+    shown,
+    title_columns,
+    unused_value,
+)
 from milrec.data.formats import PARQUET_ENDINGS
+from milrec.data.sources import Allowance, Allowed, refuse_no_file
+from milrec.data.text import LINES_OF_A_TITLE, first_line, lines_allowed, read_file, read_header, refuse_text
 from milrec.errors import DataError
 
-USER_NAMES = (
-    "user",
-    "user_id",
-    "userid",
-    "customer",
-    "customer_id",
-    "customerid",
-    "account_id",
-    "visitor_id",
-)
-ITEM_NAMES = (
-    "item", "item_id", "itemid", "movie", "movie_id", "movieid", "product", "product_id", "productid",
-    "artist", "artist_id", "artistid", "track_id", "song_id", "article_id", "book_id", "game",
-)  # fmt: skip
-TITLE_NAMES = ("title", "name", "item_name", "product_name")
-VALUE_NAMES = ("rating", "value", "score", "stars", "plays", "count", "weight", "quantity", "qty", "hours")
-_DELIMITERS = (",", "\t", ";", "|")
+Times = npt.NDArray[np.int64] | npt.NDArray[np.uint64] | npt.NDArray[np.float64]
+
+_SHORTEST_ROW = 4  # bytes of a row as text: a user, an item, and what separates them
+_EXACT = 2**53  # below it, every whole number is a 64-bit floating-point number
 _NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")  # 007 is text
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Names of the columns to read; user and item are recognised if they are not named."""
-
-    user: str | None = None
-    item: str | None = None
-    value: str | None = None
-    time: str | None = None
-    where: Mapping[str, Any] = field(default_factory=dict)  # only rows with these values in these columns
 
 
 @dataclass(frozen=True)
@@ -63,112 +48,117 @@ class Rows:
     users: pa.ChunkedArray
     items: pa.ChunkedArray
     values: npt.NDArray[np.float64] | None = None
-    times: npt.NDArray[np.float64] | None = None
+    times: Times | None = None  # in any unit: only their order counts
     item_table: pa.Table | None = None  # columns id, title and optionally genres
     note: str | None = None  # something that the user should know
+    columns: Columns = field(default_factory=Columns)  # where the entries come from, if the source is a table
+    dropped: Mapping[str, int] = field(default_factory=dict)  # rows of the source that are not here, by reason
 
     def __len__(self) -> int:
         return len(self.users)
 
+    @property
+    def n_in_source(self) -> int:
+        return len(self) + sum(self.dropped.values())
 
-def read_rows(source: Path, columns: Columns, kind: str) -> Rows:
+
+def read_rows(source: Path, columns: Columns, kind: str, allowed: Allowed | None = None) -> Rows:
     """The rows of a CSV/TSV (`kind` "csv") or Parquet file."""
-    names = column_names(source, kind)
-    chosen = _chosen(columns, names, f"'{source}'")
-    wanted = [name for name in (chosen.user, chosen.item, chosen.value, chosen.time) if name is not None]
-    if len(set(wanted)) != len(wanted):
-        raise DataError(f"the same column is named twice: {', '.join(wanted)}")
-    needed = list(dict.fromkeys([*wanted, *chosen.where]))
-    table = read_columns(source, kind, needed, numbers=[chosen.value] if chosen.value else [])
-    return rows_of(table, chosen, f"'{source}'", note=_unused_value(chosen, names))
+    allowed = allowed or Allowed()
+    where = f"'{source}'"
+    names = column_names(source, kind, allowed)
+    chosen = chosen_columns(columns, names, where)
+    needed = list(dict.fromkeys([*chosen.wanted, *chosen.where]))
+    if kind == "parquet":
+        table = read_parquet(source, needed, allowed)
+    else:
+        table = _read_csv(source, needed, chosen.value, allowed)
+    rows = rows_of(table, chosen, where, note=unused_value(chosen, names))
+    if kind == "csv" and rows.values is not None:  # read as 64-bit floating-point numbers, whatever they were
+        _refuse_inexact(rows.values, f"column '{chosen.value}' of {where}")
+    return rows
 
 
 def rows_of(table: Any, columns: Columns, where: str = "the table", note: str | None = None) -> Rows:
     """The rows of a table in memory: a pyarrow Table, a pandas or polars frame, or a mapping of columns."""
     try:
         table = table if isinstance(table, pa.Table) else pa.table(table)
-    except (TypeError, ValueError, pa.ArrowInvalid) as error:
-        raise DataError(f"{where} is not a table with columns ({error})") from None
-    chosen = _chosen(columns, table.column_names, where)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        raise DataError(f"{where} is not a table with columns ({first_line(error)})") from None
+    chosen = chosen_columns(columns, table.column_names, where)
     if table.num_rows == 0:
         raise DataError(f"{where} has no rows")
+    n_rows, dropped = table.num_rows, {}
     for name, value in chosen.where.items():
         table = _rows_with(table, name, value, where)
-        where = f"{where} where {name}={value}"
+        where = f"{where} where {shown(name)}={shown(str(value))}"
+    if chosen.where:
+        dropped = {"rows_left_out_by_where": n_rows - table.num_rows}
     return Rows(
-        users=checked_ids(_column(table, chosen.user, where), f"column '{chosen.user}' of {where}"),
-        items=checked_ids(_column(table, chosen.item, where), f"column '{chosen.item}' of {where}"),
-        values=None if chosen.value is None else _numbers(_column(table, chosen.value, where), chosen.value, where),
-        times=None if chosen.time is None else _times(_column(table, chosen.time, where), chosen.time, where),
+        users=checked_ids(table[chosen.user], f"column '{chosen.user}' of {where}"),
+        items=checked_ids(table[chosen.item], f"column '{chosen.item}' of {where}"),
+        values=None if chosen.value is None else _numbers(table[chosen.value], f"column '{chosen.value}' of {where}"),
+        times=None if chosen.time is None else _times(table[chosen.time], f"column '{chosen.time}' of {where}"),
         note=note,
+        columns=chosen,
+        dropped=dropped,
     )
 
 
-def read_titles(source: Path, item: str | None = None) -> pa.Table:
+def read_titles(source: Path, item: str | None = None, allowed: Allowed | None = None) -> pa.Table:
     """A table of items (id, title, and genres if there are any) from a CSV/TSV or Parquet file."""
-    kind = "parquet" if source.suffix in PARQUET_ENDINGS else "csv"
-    names = column_names(source, kind)
-    id_column = item if item in names else _recognised((*ITEM_NAMES, "id"), names)
-    title = _recognised(TITLE_NAMES, names)
-    if id_column is None or title is None:
-        raise DataError(f"'{source}' needs an item column and a title column; its columns are {', '.join(names)}")
-    genres = _recognised(("genres", "genre", "category"), names)
-    table = read_columns(source, kind, [id_column, title, *([genres] if genres else [])], numbers=[])
-    ids = checked_ids(table[id_column], f"column '{id_column}' of '{source}'")
-    texts = {"title": _texts(table[title], f"column '{title}' of '{source}'")}
-    if genres:
-        texts["genres"] = _texts(table[genres], f"column '{genres}' of '{source}'")
+    allowed, where = allowed or Allowed(), f"'{source}'"
+    kind = "parquet" if is_parquet(source) else "csv"
+    chosen = title_columns(item, column_names(source, kind, allowed), where)
+    if kind == "parquet":
+        table = read_parquet(source, chosen.wanted, allowed)
+    else:
+        table = read_file(source, dict.fromkeys(chosen.wanted, pa.string()), LINES_OF_A_TITLE, allowed)
+    ids = checked_ids(table[chosen.item], f"column '{chosen.item}' of {where}")
+    texts = {"title": _texts(table[chosen.title], f"column '{chosen.title}' of {where}")}
+    if chosen.genres:
+        texts["genres"] = _texts(table[chosen.genres], f"column '{chosen.genres}' of {where}")
     return pa.table({"id": ids, **texts})
 
 
-def column_names(source: Path, kind: str) -> list[str]:
-    """The names of a file's columns."""
+def is_parquet(source: Path) -> bool:
+    """Whether the name or the first bytes of a file say that it is Parquet; damaged or not, it is never text."""
+    if source.suffix.lower() in PARQUET_ENDINGS:
+        return True
     if not source.is_file():
-        raise DataError(f"there is no file '{source}'")
-    if source.stat().st_size == 0:
-        raise DataError(f"'{source}' is empty")
-    try:
-        if kind == "parquet":
-            names = list(pq.read_schema(source).names)
-        else:
-            names = csv.open_csv(source, parse_options=csv.ParseOptions(delimiter=delimiter_of(source))).schema.names
-    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeDecodeError, OSError) as error:
-        raise DataError(f"'{source}' cannot be read as {kind} ({_first_line(error)})") from None
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise DataError(f"'{source}' has two columns named '{min(twice)}'")
-    return list(names)
+        return False
+    with source.open("rb") as file:
+        return file.read(4) == b"PAR1"
 
 
-def read_columns(source: Path, kind: str, wanted: Sequence[str], numbers: Sequence[str]) -> pa.Table:
-    """Some columns of a file: in a text file as text, except for those that must be numbers."""
-    try:
-        if kind == "parquet":
-            return pq.read_table(source, columns=list(wanted))
-        types = {name: pa.float64() if name in numbers else pa.string() for name in wanted}
-        return _read_csv(source, types)
-    except pa.ArrowInvalid as error:
-        for name in numbers:
-            _refuse_text(source, name)
-        raise DataError(f"'{source}' is not a regular table ({_first_line(error)})") from None
-    except OSError as error:
-        raise DataError(f"'{source}' cannot be read ({_first_line(error)})") from None
+def column_names(source: Path, kind: str, allowed: Allowed | None = None) -> list[str]:
+    """The names of a file's columns."""
+    refuse_no_file(source)
+    if kind == "parquet":
+        with _parquet_file(source) as file:
+            names = list(file.schema_arrow.names)
+    elif is_parquet(source):
+        raise DataError(f"'{source}' is a Parquet file, perhaps a damaged one; it cannot be read as csv")
+    else:
+        names = read_header(source, allowed or Allowed())[1]
+    refuse_repeated(names, f"'{source}'")
+    return names
 
 
-def delimiter_of(source: Path) -> str:
-    """The most frequent delimiter in the first line; a tab in a .tsv file."""
-    if ".tsv" in source.suffixes:
-        return "\t"
-    try:
-        with gzip.open(source) if source.suffix == ".gz" else source.open("rb") as file:
-            line = file.readline(1 << 16).decode("utf-8", errors="replace")
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"'{source}' cannot be read ({error})") from None
-    return max(_DELIMITERS, key=line.count)
+def read_parquet(source: Path, wanted: Sequence[str], allowed: Allowed) -> pa.Table:
+    """Some columns of a Parquet file."""
+    allowance = Allowance.of(source, allowed.max_expansion)
+    with _parquet_file(source) as file:
+        allowance.take(file.metadata.num_rows * _SHORTEST_ROW)
+        table = file.read(columns=list(wanted))
+        if table.num_rows != file.metadata.num_rows:
+            raise DataError(f"'{source}' is damaged: it has {table.num_rows:,} of {file.metadata.num_rows:,} rows")
+    return table
 
 
 def checked_ids(ids: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     """Ids as int64 or large_string, without gaps."""
+    _refuse_invalid(ids, where)
     if pa.types.is_dictionary(ids.type):
         ids = ids.cast(ids.type.value_type)
     if ids.null_count:
@@ -187,62 +177,38 @@ def checked_ids(ids: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     return ids
 
 
-def _read_csv(source: Path, types: dict[str, pa.DataType]) -> pa.Table:
-    return csv.read_csv(
-        source,
-        read_options=csv.ReadOptions(block_size=1 << 24),
-        parse_options=csv.ParseOptions(delimiter=delimiter_of(source)),
-        convert_options=csv.ConvertOptions(column_types=types, include_columns=list(types)),
-    )
-
-
-def _refuse_text(source: Path, name: str) -> None:
-    """Name the first row whose entry is not a number, if that is what went wrong."""
+def _read_csv(source: Path, wanted: Sequence[str], number: str | None, allowed: Allowed) -> pa.Table:
+    """Some columns of a CSV file as text, except for one that must be numbers."""
+    types = {name: pa.float64() if name == number else pa.string() for name in wanted}
     try:
-        texts = _read_csv(source, {name: pa.string()})[name]
-    except (pa.ArrowInvalid, OSError):
+        return read_file(source, types, lines_allowed(allowed), allowed)
+    except DataError:
+        if number is not None:
+            _refuse_text(source, number, allowed)
+        raise
+
+
+def _refuse_text(source: Path, name: str, allowed: Allowed) -> None:
+    try:
+        texts = read_file(source, {name: pa.string()}, lines_allowed(allowed), allowed)[name]
+    except DataError:
         return  # something else is wrong with the file
-    stripped = pc.utf8_trim_whitespace(texts)
-    number = pc.match_substring_regex(stripped, r"^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf|nan|)$")
-    if not pc.all(number).as_py():
-        row = _first_true(pc.invert(number))
-        raise DataError(
-            f"column '{name}' of '{source}' has text {texts[row - 1].as_py()!r} in row {row}; a number is needed"
-        )
+    refuse_text(texts, f"column '{name}' of '{source}'")
 
 
-def _chosen(columns: Columns, names: Sequence[str], where: str) -> Columns:
-    for name in (columns.user, columns.item, columns.value, columns.time, *columns.where):
-        if name is not None and name not in names:
-            raise DataError(f"{where} has no column '{name}'; its columns are {', '.join(names)}")
-    user = columns.user or _recognised(USER_NAMES, names)
-    item = columns.item or _recognised(ITEM_NAMES, names)
-    for what, name in (("user", user), ("item", item)):
-        if name is None:
-            raise DataError(
-                f"no column of {where} is recognised as holding {what}s; name one of {', '.join(names)} with `{what}`"
-            )
-    return replace(columns, user=user, item=item)
-
-
-def _recognised(known: Sequence[str], names: Sequence[str]) -> str | None:
-    lowered = {name.lower().strip(): name for name in names}
-    return next((lowered[name] for name in known if name in lowered), None)
-
-
-def _unused_value(columns: Columns, names: Sequence[str]) -> str | None:
-    unused = _recognised(VALUE_NAMES, names) if columns.value is None else None
-    if unused is None or unused in (columns.user, columns.item, columns.time, *columns.where):
-        return None
-    return (
-        f"column '{unused}' is not used and every row counts as adopted; if it holds ratings, give "
-        f"`value='{unused}'` and `adopt_min=4`, if counts, `value='{unused}'`"
-    )
+@contextmanager
+def _parquet_file(source: Path) -> Iterator[pq.ParquetFile]:
+    """Damage can show in any error of Arrow's, and in names and times that Python cannot hold."""
+    try:
+        with pq.ParquetFile(source) as file:
+            yield file
+    except (pa.ArrowException, OSError, ValueError, KeyError, IndexError, OverflowError) as error:
+        raise DataError(f"'{source}' cannot be read as parquet ({first_line(error)}); is it damaged?") from None
 
 
 def _rows_with(table: pa.Table, name: str, wanted: Any, where: str) -> pa.Table:
     """The rows that have a value in a column; an empty field is not a value."""
-    column = _column(table, name, where)
+    column = table[name]
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     meant = _meaning(wanted)
@@ -250,11 +216,10 @@ def _rows_with(table: pa.Table, name: str, wanted: Any, where: str) -> pa.Table:
         distinct = pc.unique(column).drop_null()
         equal = [_meaning(value) == meant for value in distinct.to_pylist()]
         if not any(equal):
-            shown = ", ".join(str(value) for value in distinct[:5].to_pylist())
-            more = f" and {len(distinct) - 5} more" if len(distinct) > 5 else ""
-            raise DataError(f"no row of {where} has {name}={wanted}; the column holds {shown or 'nothing'}{more}")
+            values = listed([str(value) for value in distinct.to_pylist()], most=5)
+            raise DataError(f"no row of {where} has {name}={wanted}; the column holds {values or 'nothing'}")
         return table.filter(pc.is_in(column, value_set=distinct.filter(pa.array(equal, type=pa.bool_()))))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (pa.ArrowException, ValueError, KeyError, OverflowError):  # times that Python cannot hold are among these
         raise DataError(f"column '{name}' of {where} holds {column.type}, which cannot be compared") from None
 
 
@@ -266,57 +231,120 @@ def _meaning(value: Any) -> Decimal | str:
     return Decimal(text) if _NUMBER.fullmatch(text) else text
 
 
-def _column(table: pa.Table, name: str | None, where: str) -> pa.ChunkedArray:
-    assert name is not None
-    if table.column_names.count(name) > 1:
-        raise DataError(f"{where} has two columns named '{name}'")
-    return table[name]
-
-
-def _numbers(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray[np.float64]:
+def _numbers(column: pa.ChunkedArray, where: str) -> npt.NDArray[np.float64]:
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
-        raise DataError(f"column '{name}' of {where} holds {column.type}; a number is needed")
-    values: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy()
+        raise DataError(f"{where} holds {column.type}; a number is needed")
+    values: npt.NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()
     broken = np.flatnonzero(~np.isfinite(values))
     if len(broken):
         found = "no number" if np.isnan(values[broken[0]]) else str(values[broken[0]])
-        raise DataError(f"column '{name}' of {where} has {found} in row {broken[0] + 1}; remove or repair such rows")
+        raise DataError(f"{where} has {found} in row {broken[0] + 1}; remove or repair such rows")
+    if not pa.types.is_floating(column.type):
+        _refuse_inexact(values, where)
     return values
 
 
-def _times(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray[np.float64]:
+def _refuse_inexact(values: npt.NDArray[np.float64], where: str) -> None:
+    """Beyond 2^53, two whole numbers may be the same 64-bit floating-point number."""
+    beyond = np.flatnonzero(np.abs(values) >= _EXACT)
+    if len(beyond):
+        raise DataError(
+            f"{where} has {values[beyond[0]]:.17g} in row {beyond[0] + 1}; values must be below 2^53 "
+            "(is it a column of ids or times?)"
+        )
+
+
+def _times(column: pa.ChunkedArray, where: str) -> Times:
+    """Times in any unit, whole numbers wherever they are whole: only their order counts, and it is kept exactly."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     try:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             column = _parsed_times(column)
-        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-            column = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False).cast(pa.int64())
-        return _numbers(column, name, where)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"column '{name}' of {where} holds times that cannot be read ({_first_line(error)})") from None
+        if pa.types.is_date(column.type):
+            column = column.cast(pa.timestamp("us"))
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        if pa.types.is_decimal(column.type):
+            column = column.cast(pa.int64()) if column.type.scale <= 0 else _fractions(column)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"{where} holds times that cannot be read ({first_line(error)})") from None
+    if not pa.types.is_integer(column.type) or column.null_count:
+        return _numbers(column, where)
+    numbers: npt.NDArray[Any] = column.to_numpy()
+    return numbers if numbers.dtype == np.uint64 else numbers.astype(np.int64)
 
 
 def _parsed_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts of times: all of them whole numbers, or numbers, or dates with times."""
+    if pc.all(pc.match_substring_regex(column, r"^[+-]?[0-9]+$")).as_py():
+        return pc.replace_substring_regex(column, r"^\+", "").cast(pa.int64())
     try:
-        return column.cast(pa.float64())
+        numbers = column.cast(pa.float64())
     except pa.ArrowInvalid:
-        pass
-    try:
-        return column.cast(pa.timestamp("us"))
-    except pa.ArrowInvalid:
-        return column.cast(pa.timestamp("us", tz="UTC"))  # texts with a time zone
+        return _parsed_dates(column)
+    return _fractions(numbers)
+
+
+def _fractions(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times with fractions, as long as they are not so large that two of them may become one."""
+    numbers = column.cast(pa.float64())
+    if (pc.max(pc.abs(numbers)).as_py() or 0) >= _EXACT:
+        raise pa.ArrowInvalid("a number of 2^53 or more beside fractions")
+    return numbers
+
+
+def _parsed_dates(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """With or without a time zone, in microseconds if they are enough."""
+    for unit, zone in (("us", None), ("us", "UTC"), ("ns", None)):
+        try:
+            return column.cast(pa.timestamp(unit, tz=zone))
+        except pa.ArrowInvalid:
+            continue
+    return column.cast(pa.timestamp("ns", tz="UTC"))
 
 
 def _texts(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    _refuse_invalid(column, where)
     try:
         return column.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(f"{where} holds {column.type}; text is needed") from None
 
 
+def _refuse_invalid(column: pa.ChunkedArray, where: str) -> None:
+    """Parquet files and tables in memory are not checked by their readers: text may be none."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        row = _first_undecodable(column) if "UTF8" in str(error) else None
+        if row is None:
+            raise DataError(f"{where} is damaged ({first_line(error)})") from None
+        raise DataError(f"row {row} of {where} is not valid UTF-8; save it as UTF-8") from None
+
+
+def _first_undecodable(column: pa.ChunkedArray) -> int | None:
+    n_before = 0
+    for chunk in column.chunks:
+        coded = pa.types.is_dictionary(chunk.type)
+        undecodable = _undecodable(chunk.dictionary if coded else chunk)
+        codes = chunk.indices.to_pylist() if coded else range(len(chunk))
+        for row, code in enumerate(codes, start=n_before + 1):
+            if code in undecodable:
+                return row
+        n_before += len(chunk)
+    return None
+
+
+def _undecodable(texts: pa.Array) -> set[int]:
+    found = set()
+    for place, value in enumerate(texts.cast(pa.large_binary()).to_pylist()):
+        try:
+            (value or b"").decode()
+        except UnicodeDecodeError:
+            found.add(place)
+    return found
+
+
 def _first_true(mask: pa.ChunkedArray) -> int:
     return int(pc.index(mask, True).as_py()) + 1
-
-
-def _first_line(error: BaseException) -> str:
-    line = str(error).splitlines()[0].rstrip(". ")
-    return f"{line}: save it as UTF-8" if "UTF8" in line or isinstance(error, UnicodeDecodeError) else line

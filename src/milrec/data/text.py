@@ -1,0 +1,217 @@
+"""CSV and TSV text → columns. Every row of the text is read or counted as skipped, or the text is refused.
+
+The parser is pyarrow's; the rows are counted by `row_count` from the same bytes on their way to it.
+"""
+
+from __future__ import annotations
+
+import csv as python_csv
+import io
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+
+from milrec.data.columns import refuse_repeated, shown
+from milrec.data.row_count import RowCounter
+from milrec.data.sources import Allowed, open_file
+from milrec.errors import DataError
+
+LINES_OF_A_TITLE = 100  # that a field in quotes may run over in a table of items
+_BLOCK = 1 << 24  # bytes that are parsed together; a row cannot be longer
+_DELIMITERS = (",", "\t", ";", "|")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a text is written."""
+
+    delimiter: str = ","
+    quotes: bool = True  # whether quotes mean anything
+    names: tuple[str, ...] = ()  # of the columns; none if the first row names them
+    max_lines: float = 1  # that a field in quotes may run over
+    skips_ragged: bool = False  # a row with too few or too many fields is skipped and counted, not refused (no quotes)
+
+
+def lines_allowed(allowed: Allowed) -> float:
+    """How many lines a field in quotes may run over in a table of interactions."""
+    return math.inf if allowed.multiline else 1
+
+
+def read_header(source: Path, allowed: Allowed) -> tuple[str, list[str]]:
+    """The delimiter of a CSV or TSV file and the names of its columns."""
+    with open_file(source, allowed.max_expansion) as file:
+        head = b""
+        for size in (1 << 16, _BLOCK):
+            head += file.read(size - len(head))
+            text = head.decode("utf-8-sig", errors="surrogateescape").lstrip("\r\n")
+            delimiter = _delimiter_of(source, re.split("[\r\n]", text, maxsplit=1)[0])
+            names, is_whole = _first_row(text, delimiter, f"'{source}'")
+            if is_whole or len(head) < size:
+                break
+        else:
+            raise DataError(f"the first row of '{source}' is over {_BLOCK >> 20} MiB; is it a table?")
+    if any("\ud800" <= character <= "\udfff" for name in names for character in name):
+        raise DataError(f"the first row of '{source}' is not valid UTF8: save it as UTF-8")
+    return delimiter, names
+
+
+def read_file(source: Path, types: dict[str, pa.DataType], max_lines: float, allowed: Allowed) -> pa.Table:
+    """Some columns of a CSV or TSV file."""
+    delimiter, _ = read_header(source, allowed)
+    convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
+    with open_file(source, allowed.max_expansion) as file:
+        return read_text(file, f"'{source}'", Dialect(delimiter, max_lines=max_lines), convert)[0]
+
+
+def read_text(file: Any, where: str, dialect: Dialect, convert: csv.ConvertOptions) -> tuple[pa.Table, int]:
+    """The table in an open file, and how many of its rows were skipped."""
+    regular = _WithoutRagged(file, dialect) if dialect.skips_ragged else None
+    watched = _Watched(regular or file, dialect)
+    parse = csv.ParseOptions(
+        delimiter=dialect.delimiter,
+        quote_char='"' if dialect.quotes else False,
+        newlines_in_values=dialect.max_lines > 1,
+    )
+    read = csv.ReadOptions(column_names=list(dialect.names) or None, block_size=_BLOCK)
+    try:
+        table = csv.read_csv(pa.PythonFile(watched, mode="r"), read, parse, convert)
+        refuse_repeated(table.column_names, where)
+    except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+        n_rows = watched.rows_checked(where)  # an open quote explains more than the row that it made too long
+        if n_rows <= (not dialect.names):
+            raise DataError(f"{where} has no rows") from None
+        raise DataError(f"{where} is not a regular table ({first_line(error)})") from None
+    found, counted = table.num_rows, watched.rows_checked(where) - (not dialect.names)
+    if found != counted:
+        raise DataError(f"{where} has {counted:,} rows, but the parser found {found:,}; check its quotes and line ends")
+    return table, regular.n_skipped if regular else 0
+
+
+def refuse_text(texts: pa.ChunkedArray, where: str) -> None:
+    """Name the first row whose entry is not a number, if that is what went wrong."""
+    stripped = pc.utf8_trim_whitespace(texts)
+    number = pc.match_substring_regex(stripped, r"^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf|nan|)$")
+    if not pc.all(number).as_py():
+        row = int(pc.index(number, False).as_py())
+        raise DataError(f"{where} has text '{shown(texts[row].as_py())}' in row {row + 1}; a number is needed")
+
+
+def first_line(error: BaseException) -> str:
+    """What a parser says, in one line."""
+    if "straddling object" in str(error):
+        return f"it has a row of over {_BLOCK >> 20} MiB"
+    line = shown((str(error).splitlines() or ["for no known reason"])[0].rstrip(". "), most=200)
+    return f"{line}: save it as UTF-8" if "UTF8" in line or isinstance(error, UnicodeDecodeError) else line
+
+
+def _delimiter_of(source: Path, first_line: str) -> str:
+    """The most frequent delimiter in the first line; a tab in a .tsv file."""
+    return "\t" if ".tsv" in source.name.lower() else max(_DELIMITERS, key=first_line.count)
+
+
+def _first_row(text: str, delimiter: str, where: str) -> tuple[list[str], bool]:
+    """The first row, and whether it is whole: something follows it."""
+    lines = io.StringIO(text, newline="")
+    try:
+        first = next((row for row in python_csv.reader(lines, delimiter=delimiter) if row), [])
+    except python_csv.Error as error:
+        raise DataError(f"the first row of {where} cannot be read ({error})") from None
+    return first, lines.tell() < len(text)
+
+
+class _Watched:
+    """A text on its way to the parser, its rows counted. The parser reads in a thread of its own."""
+
+    closed = False
+
+    def __init__(self, file: Any, dialect: Dialect) -> None:
+        self._file = file
+        self._max_lines = dialect.max_lines
+        self._counter = RowCounter(dialect.delimiter.encode() if dialect.quotes else None)
+        self._ended = False
+        self._lock = Lock()
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; none once it is known that the text will be refused."""
+        with self._lock:
+            return b"" if self._counter.most_lines > self._max_lines else self._next(size)
+
+    def close(self) -> None:
+        """Whoever opened the file closes it."""
+
+    def rows_checked(self, where: str) -> int:
+        """The number of rows in the whole text; quotes that run over too many lines are refused."""
+        with self._lock:
+            while self._next(_BLOCK):
+                pass
+        if self._counter.unclosed is not None:
+            raise DataError(f"{where} ends inside quotes: the quote in line {self._counter.unclosed:,} is never closed")
+        if self._counter.most_lines > self._max_lines == 1:
+            raise DataError(
+                f"line {self._counter.first_break:,} of {where} ends inside quotes; if a field may have several lines, "
+                "give `multiline=True`"
+            )
+        if self._counter.most_lines > self._max_lines:
+            raise DataError(
+                f"the field in quotes that begins in line {self._counter.longest_opened:,} of {where} has over "
+                f"{self._max_lines:g} lines; is a closing quote missing?"
+            )
+        return self._counter.rows
+
+    def _next(self, size: int) -> bytes:
+        if self._ended:
+            return b""
+        content: bytes = self._file.read(size)
+        if content:
+            self._counter.feed(content)
+        else:
+            self._ended = True
+            self._counter.end()
+        return content
+
+
+class _WithoutRagged:
+    """A text without quotes, less the rows that do not have as many fields as there are columns.
+
+    pyarrow can skip such rows too, but not those that are not UTF-8.
+    """
+
+    def __init__(self, file: Any, dialect: Dialect) -> None:
+        self.n_skipped = 0
+        self._file = file
+        self._delimiter = dialect.delimiter.encode()[0]
+        self._n_delimiters = len(dialect.names) - 1
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """Whole rows, no more bytes than asked for; none at the end."""
+        while content := self._file.read(max(size - len(self._rest), 1)):
+            content = self._rest + content
+            cut = max(content.rfind(b"\n"), content.rfind(b"\r")) + 1
+            self._rest = content[cut:]
+            if len(self._rest) > _BLOCK:
+                raise DataError(f"the text has a row of over {_BLOCK >> 20} MiB")
+            if kept := self._regular(content[:cut]):
+                return kept
+        rest, self._rest = self._rest, b""
+        return self._regular(rest + b"\n") if rest else b""
+
+    def _regular(self, content: bytes) -> bytes:
+        """The rows, each with its line end, that have the right number of fields."""
+        text = np.frombuffer(content, dtype=np.uint8)
+        ends = np.flatnonzero((text == b"\n"[0]) | (text == b"\r"[0])) + 1
+        lengths = np.diff(ends, prepend=0)
+        n_found = np.diff(np.searchsorted(np.flatnonzero(text == self._delimiter), ends), prepend=0)
+        ragged = (n_found != self._n_delimiters) & (lengths > 1)
+        if not ragged.any():
+            return content
+        self.n_skipped += int(np.count_nonzero(ragged))
+        return bytes(text[np.repeat(~ragged, lengths)])
