@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import (
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -21,7 +20,7 @@ from pydantic import (
 )
 
 from milrec.errors import FolderError
-from milrec.settings import Settings
+from milrec.records import Count, Number, Record, damaged
 from milrec.storage import read_json, write_json
 
 FORMAT: Literal["milrec-results"] = "milrec-results"
@@ -35,16 +34,6 @@ TAIL_NAMES: tuple[TailName, ...] = ("short", "medium", "long")
 TrialState = Literal["done", "given up", "failed", "broken"]
 PaperTableName = Literal["metrics", "held-out users"]
 PaperDataSet = Literal["ml-20m", "netflix", "lastfm-360k"]
-
-
-class Record(Settings):
-    """A part of a file that runs write: fields that an older run did not write stay unset, unknown ones are kept."""
-
-    model_config = ConfigDict(extra="allow")
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, as they are written."""
-        return self.model_dump(mode="json", exclude_unset=True)
 
 
 class ByTail(Record, Generic[T]):
@@ -105,13 +94,22 @@ class DialPoint(Measured):
 class FitHistory(Record):
     """How a fit went, one entry per validation."""
 
-    iterations: tuple[int, ...] = ()
-    epochs: tuple[float, ...] = ()
+    iterations: tuple[Count, ...] = ()
+    epochs: tuple[Number, ...] = ()
     losses: tuple[float, ...] = ()
-    measures: tuple[float, ...] = ()
-    seconds: tuple[float, ...] = ()
-    kept_iteration: int | None = None
+    measures: tuple[Number, ...] = ()
+    seconds: tuple[Number, ...] = ()
+    kept_iteration: Count | None = None
     stopped_early: bool = False
+
+    @model_validator(mode="after")
+    def _one_entry_each(self) -> FitHistory:
+        columns = (self.epochs, self.losses, self.measures, self.seconds)
+        if any(len(column) not in (0, len(self.iterations)) for column in columns):
+            raise ValueError("a history has as many entries in each column")
+        if self.kept_iteration is not None and (not self.measures or self.kept_iteration not in self.iterations):
+            raise ValueError("the weights that were kept are those of a validation")
+        return self
 
 
 class FittedSettings(Record):
@@ -336,10 +334,3 @@ class Results(Record):
 def results_file(path: Path) -> Path:
     """The file of results in a run folder, or the file itself."""
     return path / FILE if path.is_dir() else path
-
-
-def damaged(error: ValidationError, where: str) -> FolderError:
-    """One sentence about the first thing that is wrong with a file."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return FolderError(f"{where} is damaged at '{place}': {first['msg'][0].lower()}{first['msg'][1:]}")

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from milrec.disk import read_text
 from milrec.errors import SettingsError
 
 S = TypeVar("S", bound="Settings")
@@ -26,6 +27,8 @@ class Settings(BaseModel):
 
 def build(settings: type[S], values: Mapping[str, Any], where: str = "") -> S:
     """Settings from plain values; a mistake becomes an error of one sentence."""
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"{where or 'a section of settings'} is not a table of settings but {shown(values)}")
     try:
         return settings.model_validate(dict(values))
     except ValidationError as error:
@@ -52,10 +55,10 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise SettingsError(f"there is no file '{path}'") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise SettingsError(f"'{path}' is not readable TOML ({error})") from None
 
 

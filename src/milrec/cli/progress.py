@@ -19,6 +19,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from milrec.cli.errors import printable
 from milrec.experiments.protocol import Done, GivenUp, Job, Judging, Outcome
 from milrec.experiments.protocol import Progress as JobProgress
 from milrec.interrupts import Interruptible
@@ -126,12 +127,12 @@ class RunDisplay:
         self.bars.stop()
 
     def stage(self, text: str) -> None:
-        self.bars.console.print(escape(text))
+        self.bars.console.print(escape(printable(text)))
 
     def progress(self, job: Job, event: JobProgress) -> None:
         self.bars.start()
         if job.name not in self.rows:
-            self.rows[job.name] = self.bars.add_task(escape(job.title), total=None, note="")
+            self.rows[job.name] = self.bars.add_task(escape(printable(job.title)), total=None, note="")
         if isinstance(event, Judging):
             done, shown = event.judged, "evaluating, left ≤"
         else:

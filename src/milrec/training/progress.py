@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from milrec.results import FitHistory
+
 
 @dataclass
 class History:
@@ -36,6 +38,12 @@ class History:
 
     def validations_since_best(self) -> int:
         return len(self.measures) - 1 - self.measures.index(max(self.measures)) if self.measures else 0
+
+
+def history_of(saved: FitHistory) -> History:
+    """A history as it was read from a file."""
+    figures = (list(column) for column in (saved.epochs, saved.losses, saved.measures, saved.seconds))
+    return History(list(saved.iterations), *figures, saved.kept_iteration, saved.stopped_early)
 
 
 @dataclass(frozen=True)
