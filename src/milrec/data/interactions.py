@@ -261,6 +261,17 @@ def pair_users(pairs: csr_array) -> npt.NDArray[np.int32]:
     return np.repeat(np.arange(pairs.shape[0], dtype=np.int32), np.diff(pairs.indptr))
 
 
+def pairs_where(pairs: csr_array, mask: npt.NDArray[np.bool_]) -> csr_array:
+    """The pairs whose mask is true."""
+    return pairs_matrix(pair_users(pairs)[mask], pairs.indices[mask], pairs.data[mask], pairs.shape)
+
+
+def without(pairs: csr_array, others: csr_array) -> csr_array:
+    """The pairs that are not in another matrix of the same shape."""
+    cells, taken = (pair_users(one).astype(np.int64) * one.shape[1] + one.indices for one in (pairs, others))
+    return pairs_where(pairs, ~np.isin(cells, taken))
+
+
 def write_pairs(path: Path, pairs: csr_array) -> None:
     """A sorted Arrow file of (user, item, weight)."""
     columns = {

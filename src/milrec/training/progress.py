@@ -42,8 +42,15 @@ class History:
 
 def history_of(saved: FitHistory) -> History:
     """A history as it was read from a file."""
-    figures = (list(column) for column in (saved.epochs, saved.losses, saved.measures, saved.seconds))
-    return History(list(saved.iterations), *figures, saved.kept_iteration, saved.stopped_early)
+    return History(
+        iterations=list(saved.iterations),
+        epochs=list(saved.epochs),
+        losses=list(saved.losses),
+        measures=list(saved.measures),
+        seconds=list(saved.seconds),
+        kept_iteration=saved.kept_iteration,
+        stopped_early=saved.stopped_early,
+    )
 
 
 @dataclass(frozen=True)
