@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -10,7 +10,12 @@ from milrec.errors import FolderError
 from milrec.settings import Settings
 
 Count = Annotated[int, Field(ge=0, le=2**53)]  # what every reader of JSON can hold exactly
+Rank = Annotated[int, Field(ge=1, le=2**53)]
 Number = Annotated[float, Field(ge=-1e15, le=1e15)]  # no figure of ours comes near; beyond it sums and scales overflow
+
+T = TypeVar("T")
+TailName = Literal["short", "medium", "long"]
+TAIL_NAMES: tuple[TailName, ...] = ("short", "medium", "long")
 
 
 class Record(Settings):
@@ -21,6 +26,17 @@ class Record(Settings):
     def as_json(self) -> dict[str, Any]:
         """Plain values, as they are written."""
         return self.model_dump(mode="json", exclude_unset=True)
+
+
+class ByTail(Record, Generic[T]):
+    """Something for each interval of the popularity tail."""
+
+    short: T
+    medium: T
+    long: T
+
+    def of(self, tail: TailName) -> T:
+        return {"short": self.short, "medium": self.medium, "long": self.long}[tail]
 
 
 def damaged(error: ValidationError, where: str) -> FolderError:

@@ -9,20 +9,35 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from milrec.disk import read_text
 from milrec.errors import SettingsError
 
 S = TypeVar("S", bound="Settings")
+_LARGEST_NUMBER = 1e38  # single precision ends just above
+_LARGEST_COUNT = 2**53
 
 
 class Settings(BaseModel):
     """A frozen value with checked fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+
+
+class Section(Settings):
+    """A section of the settings of a fit; its numbers must be such that a fit can compute with them."""
+
+    @model_validator(mode="after")
+    def _numbers_can_be_used(self) -> Self:
+        for key in type(self).model_fields:
+            value = getattr(self, key)
+            largest = _LARGEST_COUNT if isinstance(value, int) else _LARGEST_NUMBER
+            if isinstance(value, int | float) and abs(value) > largest:
+                raise ValueError(f"{key} is {shown(value)}, which is too large to compute with")
+        return self
 
 
 def build(settings: type[S], values: Mapping[str, Any], where: str = "") -> S:

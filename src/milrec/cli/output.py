@@ -19,8 +19,8 @@ from milrec.cli.errors import printable
 from milrec.errors import FolderError
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
-from milrec.records import damaged
-from milrec.results import TAIL_NAMES, FitHistory, Results
+from milrec.records import TAIL_NAMES, damaged
+from milrec.results import FitHistory, Results
 from milrec.storage import Manifest
 from milrec.training.presets import PAPER_MODELS, own_settings
 from milrec.training.settings import FitSettings

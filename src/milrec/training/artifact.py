@@ -28,7 +28,7 @@ from milrec.models.settings import ModelSettings
 from milrec.records import Record, first_wrong
 from milrec.results import FitHistory
 from milrec.storage import Manifest, new_folder, open_folder, require_files
-from milrec.training.progress import History, history_of
+from milrec.training.progress import History, checked_history, history_of
 from milrec.training.settings import FitSettings, fit_settings
 
 _WEIGHTS = "weights.safetensors"
@@ -50,7 +50,7 @@ class _Facts(Record):
     def _was_fitted(cls, history: FitHistory | None) -> FitHistory | None:
         if history is not None and not history.iterations:
             raise ValueError("the history of a fit has at least one entry")
-        return history
+        return None if history is None else checked_history(history)
 
 
 @dataclass(frozen=True)

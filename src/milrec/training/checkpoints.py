@@ -26,7 +26,7 @@ from milrec.records import Record, first_wrong
 from milrec.results import FitHistory
 from milrec.storage import new_file
 from milrec.training.adam import Adam
-from milrec.training.progress import History, history_of
+from milrec.training.progress import History, checked_history, history_of
 from milrec.training.settings import GradientFit
 
 
@@ -43,6 +43,11 @@ class _Saved(Record):
     @property
     def sum_of_losses(self) -> float:
         return float.fromhex(self.loss_sum)
+
+    @field_validator("history")
+    @classmethod
+    def _adds_up(cls, history: FitHistory) -> FitHistory:
+        return checked_history(history)
 
     @field_validator("loss_sum")
     @classmethod
