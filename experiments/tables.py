@@ -64,7 +64,7 @@ def claims_table(results: Results) -> str:
     lines = ["| the paper says | here | |", "|---|---|---|"]
     lines += [f"| {one.claim} ({one.where}) | {one.verdict} | {one.evidence} |" for one in decided]
     count = f"{len(checked) - len(decided)} of {len(checked)} claims"
-    return "\n".join(lines) + f"\n\nCannot be told from this run: {count}.\n"
+    return "\n".join(lines) + f"\n\nUndecided in this run: {count}.\n"
 
 
 def compared_table(results: Results, model: str, measures: list[str]) -> str:

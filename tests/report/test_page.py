@@ -197,7 +197,7 @@ def test_our_figures_stand_beside_the_papers_with_a_mark_where_they_agree():
 def test_other_data_than_the_papers_are_shown_without_differences_and_marks():
     models = [made_up.model("MIL lin-sig", loss="mil", preferences=made_up.LIN_MIL)]
     page = render(made_up.run(models, paper={"table": "metrics", "dataset": "netflix"}))
-    assert "These are not the paper&#39;s data" in page and "for orientation only" in page
+    assert "These are not the paper&#39;s data" in page and "for reference only" in page
     tables = [table(page, f"paper-{number}") for number in (1, 2, 3, 4)]
     assert tables[0][1][1] == "0.250 paper 0.304"
     assert tables[2][1][1] == "0.0 paper 0.0"  # the distribution of preferences
