@@ -336,7 +336,7 @@ def _strangers(
 
 def _count(manifest: Manifest, fact: str, most: int = 2**53) -> int:
     count = manifest.facts.get(fact)
-    if not isinstance(count, int) or not 0 <= count <= most:
+    if type(count) is not int or not 0 <= count <= most:  # a bool is an int too
         raise FolderError(f"'{manifest.path}' is damaged: '{fact}' is {count!r:.40}, not a count")
     return count
 
