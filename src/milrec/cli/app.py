@@ -6,7 +6,7 @@ Heavy modules are imported inside the commands, so that `--help` and errors appe
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -83,8 +83,8 @@ def main() -> None:
 
     What nobody expected ends it with code 70 (crash.py).
     """
-    with suppress(AttributeError):  # a stream that a caller put in place of standard output
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # no text is too odd to print
+    if isinstance(sys.stdout, TextIOWrapper):  # and not what a caller put in its place
+        sys.stdout.reconfigure(errors="backslashreplace")  # no text is too odd to print
     try:
         try:
             app()
