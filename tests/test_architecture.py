@@ -25,8 +25,10 @@ LAYERS = [  # high to low; rooms in one layer are strangers to one another
     {"losses"},
     {"kernels", "data"},
     {"metrics", "results"},
+    {"records"},
     {"settings"},
     {"storage"},
+    {"disk", "locks"},
     {"torch"},
     {"errors", "interrupts"},
 ]

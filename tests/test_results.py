@@ -134,8 +134,9 @@ def test_the_best_trial_is_the_first_of_the_best_that_are_done():
 
 # Any results: every field that may be absent is sometimes absent.
 
-NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = st.floats(-1e15, 1e15)
 COUNTS = st.integers(0, 10**12)
+RANKS = st.integers(1, 10**12)
 NAMES = st.text(max_size=8)
 SETTINGS = st.dictionaries(NAMES, st.none() | st.booleans() | st.integers(-9, 9) | NUMBERS | NAMES, max_size=3)
 MEASURES = st.dictionaries(st.sampled_from(["recall@1", "ndcg@100", "auc_rejected"]), st.none() | NUMBERS)
@@ -165,19 +166,15 @@ EVALUATIONS = merged(
         dropped_targets=COUNTS,
         top_200_share=by_tail(NUMBERS),
         interval_cuts=st.tuples(COUNTS, COUNTS).map(list),
-        preference_distribution=st.none() | some(NUMBERS),
-        rank_evolution=by_tail(some(NUMBERS)),
+        preference_distribution=st.none() | st.lists(NUMBERS, min_size=6, max_size=6),
+        rank_evolution=by_tail(st.lists(NUMBERS, min_size=2, max_size=2)),
         intervals=st.dictionaries(NAMES, st.lists(st.none() | NUMBERS, min_size=2, max_size=2), max_size=2),
         undefined=st.dictionaries(NAMES, COUNTS, max_size=2),
     ),
 )
 HISTORIES = record(
-    {},
-    iterations=some(COUNTS),
-    epochs=some(NUMBERS),
-    losses=some(NUMBERS),
-    measures=some(NUMBERS),
-    seconds=some(NUMBERS),
+    {"iterations": st.lists(COUNTS, min_size=2, max_size=2)},
+    **dict.fromkeys(("epochs", "losses", "measures", "seconds"), st.lists(NUMBERS, min_size=2, max_size=2)),
     kept_iteration=st.none() | COUNTS,
     stopped_early=st.booleans(),
 )
@@ -211,9 +208,10 @@ RESULTS = record(
         "title": NAMES,
         "data": record(
             {
-                **dict.fromkeys(("users", "items", "adopted"), COUNTS),
-                "interval_cuts": st.tuples(COUNTS, COUNTS).map(list),
-                "popularity_curve": some(st.tuples(COUNTS, COUNTS).map(list)),
+                **dict.fromkeys(("users", "adopted"), COUNTS),
+                "items": RANKS,
+                "interval_cuts": st.tuples(RANKS, RANKS).map(list),
+                "popularity_curve": some(st.tuples(RANKS, COUNTS).map(list)),
             },
             rejected=COUNTS,
             density=st.none() | NUMBERS,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from milrec.errors import FolderError
+from milrec.locks import locked
 from milrec.storage import (
     FORMAT_VERSION,
     MANIFEST,
     folder_kind,
-    locked,
     new_file,
     new_folder,
     open_folder,
@@ -431,7 +431,7 @@ def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     code = f"""
 from pathlib import Path
-from milrec.storage import locked
+from milrec.locks import locked
 with locked(Path({str(path)!r})) as mine:
     print(mine, flush=True)
     input()
@@ -460,7 +460,7 @@ def test_a_folder_is_put_in_place_of_another_as_windows_wants_it(
         assert not Path(to).is_dir(), "refused by Windows"
         return rename(folder, to)
 
-    monkeypatch.setattr("milrec.storage._WINDOWS", True)
+    monkeypatch.setattr("milrec.disk._WINDOWS", True)
     monkeypatch.setattr(Path, "replace", strict)
     (tmp_path / "mine").mkdir()
     for content in ("first", "second"):

@@ -58,9 +58,13 @@ if TYPE_CHECKING:
 
 def main() -> NoReturn:
     """A command of the command line: `milrec`, or `python -m milrec`."""
-    from milrec.cli.app import main as command
+    from milrec.cli.crash import report_crash
 
-    _run(command)
+    try:
+        from milrec.cli.app import main as command
+    except Exception as error:  # milrec, or a package that it needs, is not installed as it should be
+        _leave(report_crash(error))
+    _run(command, report_crash)
 
 
 def job() -> NoReturn:
@@ -71,9 +75,14 @@ def job() -> NoReturn:
     _run(command)
 
 
-def _run(command: Callable[[], None]) -> NoReturn:
+def _print_traceback(error: BaseException) -> int:
+    sys.__excepthook__(type(error), error, error.__traceback__)
+    return 1
+
+
+def _run(command: Callable[[], None], last_resort: Callable[[BaseException], int] = _print_traceback) -> NoReturn:
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
-    code = _code_of(command)
+    code = _code_of(command, last_resort)
     if _interrupts.asked:
         _flush()
         _interrupts.say()
@@ -81,8 +90,8 @@ def _run(command: Callable[[], None]) -> NoReturn:
     _leave(code)
 
 
-def _code_of(command: Callable[[], None]) -> int:
-    """Run a command; what it ends with.
+def _code_of(command: Callable[[], None], last_resort: Callable[[BaseException], int]) -> int:
+    """Run a command; what it ends with. An error that nobody expected goes to the last resort.
 
     An interrupted command may end with anything: a KeyboardInterrupt, the exit that typer makes of it, or, where a
     module was half imported, an error about that. What counts is that it was interrupted.
@@ -102,10 +111,8 @@ def _code_of(command: Callable[[], None]) -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
         _interrupts.asked = True
-    except BaseException:
-        if not _interrupts.asked:
-            sys.__excepthook__(*sys.exc_info())
-        return 1
+    except BaseException as error:
+        return 1 if _interrupts.asked else last_resort(error)
     return 0
 
 

@@ -14,6 +14,8 @@ change stands in backticks, as it would be written in a call: `loss`, `replace=T
 option (cli/errors.py), prints the sentence and exits with a non-zero code, never with a traceback.
 """
 
+import errno
+import os
 from collections.abc import Iterable
 
 
@@ -47,6 +49,15 @@ class BusyError(MilrecError):
 
 class FitError(MilrecError):
     """A fit cannot continue."""
+
+
+def system_sentence(error: OSError) -> str:
+    """What the operating system refused, in one sentence; whatever was being written is removed by then."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        what = f"'{error.filename}' could not be written, and " if error.filename else ""
+        return f"the disk is full; {what}nothing was half-written"
+    said = os.strerror(error.errno) if error.errno else str(error)
+    return f"{said}: '{error.filename}'" if error.filename else said
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from milrec.settings import Settings
+from milrec.settings import Section
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -35,7 +35,7 @@ class Targets:
         return Targets(self.adopted.to(device), self.rejected.to(device), self.missing.to(device), partner)
 
 
-class SquareLoss(Settings):
+class SquareLoss(Section):
     """(C(p)+1)/2 · (p-q)², C(p) = a·p (equation 1); C = 1 without a confidence, as when missing items are sampled.
 
     A rejected item is a certain zero: it enters with weight 1, drawn or not.
@@ -53,7 +53,7 @@ class SquareLoss(Settings):
         return (adopted_weight * adopted + zero).sum(dim=1)
 
 
-class PointwiseCrossEntropy(Settings):
+class PointwiseCrossEntropy(Section):
     """-C(p)·log q - (1-p)·log(1-q) (equation 2), q kept within [ε, 1-ε].
 
     A rejected item is a certain zero: it enters with weight 1, drawn or not.
@@ -72,7 +72,7 @@ class PointwiseCrossEntropy(Settings):
         return (adopted + zero).sum(dim=1)
 
 
-class PairwiseCrossEntropy(Settings):
+class PairwiseCrossEntropy(Section):
     """-log of the predicted preference of the pair (i adopted, j missing) (equation 5; decision D5).
 
     `logits`: σ(logit_i - logit_j), as in BPR. `preferences`: q_i - q_j kept within [ε, 1-ε], as the paper prints it:
@@ -105,7 +105,7 @@ class PairwiseCrossEntropy(Settings):
         return -difference.clamp(self.pair_epsilon, 1 - self.pair_epsilon).log()
 
 
-class MultinomialLoss(Settings):
+class MultinomialLoss(Section):
     """-Σ p_i · log softmax(logits)_i (equation 6): all items take part, never sampled; rejected items say nothing."""
 
     loss: Literal["multinomial"] = "multinomial"
@@ -116,7 +116,7 @@ class MultinomialLoss(Settings):
         return -(targets.adopted * logits.log_softmax(dim=1)).sum(dim=1)
 
 
-class MissingInformationLoss(Settings):
+class MissingInformationLoss(Section):
     """The paper's loss (equations 7 and 8, decisions D1 and D2).
 
     p = 1: (1-q)^γ₊ pulls adopted items to 1;  p = 0: A·(q-½)^(2γ) keeps missing items away from 1 and from 0;

@@ -15,7 +15,7 @@ import pyarrow as pa
 from scipy.sparse import csr_array
 from torch import nn
 
-from milrec.data.interactions import Interactions, renumbered
+from milrec.data.interactions import Interactions, checked_seed, renumbered
 from milrec.data.splits import Part, Split
 from milrec.errors import DataError, SettingsError
 from milrec.evaluation import Evaluation, evaluate, validation_measure
@@ -66,7 +66,7 @@ def fit(
         raise SettingsError("settings already name a loss; leave `loss` out")
     else:
         settings = model.with_values(values)
-    train = split.train
+    train, seed = split.train, checked_seed(seed)
     settings = settings.for_data(train.n_users, train.n_items)
     fitted = settings.new_model(train.n_users, train.n_items, seed)
     started = time.monotonic()
@@ -119,15 +119,25 @@ class Recommender:
     def save(self, path: str | Path, replace: bool = False) -> None:
         self.fitted.save(path, replace)
 
+    def without_users(self) -> Recommender:
+        """The same without its users: saved, it holds items, their popularity and weights, and lists for new users.
+
+        Models that have weights for each user (mf, wmf, cdae) are refused.
+        """
+        return Recommender(self.fitted.without_users())
+
     def __repr__(self) -> str:
         train = self.fitted.train
-        return f"<Recommender: {self.fitted.settings}, {train.n_users:,} users, {train.n_items:,} items>"
+        users = f"{train.n_users:,} users" if train.has_users else "without users"
+        return f"<Recommender: {self.fitted.settings}, {users}, {train.n_items:,} items>"
 
     def leaving_out(self, data: Interactions) -> Recommender:
         """The same, but never listing anything that users adopted or rejected in `data`: for lists that go live.
 
         Without it, lists only leave out the training and validation parts, so that they can be judged on test.
         """
+        if not self.fitted.train.has_users:
+            raise DataError("the model was saved without its users, so nothing of theirs can be left out; omit `known`")
         more = renumbered(csr_array(data.adopted + data.rejected), data, self.fitted.train)
         return Recommender(replace(self.fitted, removed=csr_array(self.fitted.removed + more)))
 
@@ -196,6 +206,7 @@ class Recommender:
         **wishes: Unpack[Wishes],
     ) -> Iterator[pa.RecordBatch]:
         """Lists for every known user, a batch of users at a time."""
+        self.catalogue.refuse_without_users()
         wish = wanted(self.catalogue, Query(n=n, **wishes))
         yield from self._known(range(self.fitted.train.n_users), wish, on_unmet)
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -21,7 +20,7 @@ from pydantic import (
 )
 
 from milrec.errors import FolderError
-from milrec.settings import Settings
+from milrec.records import TAIL_NAMES, ByTail, Count, Number, Rank, Record, damaged
 from milrec.storage import read_json, write_json
 
 FORMAT: Literal["milrec-results"] = "milrec-results"
@@ -29,39 +28,15 @@ VERSION = 1
 FILE = "results.json"  # its name in a run folder
 SIGNIFICANCE = 0.05  # a difference with a smaller p is not put down to chance
 
-T = TypeVar("T")
-TailName = Literal["short", "medium", "long"]
-TAIL_NAMES: tuple[TailName, ...] = ("short", "medium", "long")
 TrialState = Literal["done", "given up", "failed", "broken"]
 PaperTableName = Literal["metrics", "held-out users"]
 PaperDataSet = Literal["ml-20m", "netflix", "lastfm-360k"]
 
 
-class Record(Settings):
-    """A part of a file that runs write: fields that an older run did not write stay unset, unknown ones are kept."""
-
-    model_config = ConfigDict(extra="allow")
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, as they are written."""
-        return self.model_dump(mode="json", exclude_unset=True)
-
-
-class ByTail(Record, Generic[T]):
-    """Something for each interval of the popularity tail."""
-
-    short: T
-    medium: T
-    long: T
-
-    def of(self, tail: TailName) -> T:
-        return {"short": self.short, "medium": self.medium, "long": self.long}[tail]
-
-
 class Measured(Record):
     """Means over users by the name of the measure, stored alongside the fields of the record; null if undefined."""
 
-    __pydantic_extra__: dict[str, float | None] = Field(init=False)
+    __pydantic_extra__: dict[str, Number | None] = Field(init=False)
 
     @property
     def measures(self) -> dict[str, float | None]:
@@ -79,22 +54,22 @@ class Measured(Record):
 class Evaluated(Measured):
     """What a model's lists are worth on the test part, and what they are made of."""
 
-    n_users: int = 0
-    dropped_targets: int = 0
-    top_200_share: ByTail[float] | None = None  # percent
-    interval_cuts: tuple[int, int] | None = None
-    preference_distribution: tuple[float, ...] | None = None  # None for a model without preferences
-    rank_evolution: ByTail[tuple[float, ...]] | None = None  # share of users at each place of the list
-    intervals: dict[str, tuple[float | None, float | None]] = Field(default_factory=dict)  # 95 %, over users
-    undefined: dict[str, int] = Field(default_factory=dict)  # users without a value
+    n_users: Count = 0
+    dropped_targets: Count = 0
+    top_200_share: ByTail[Number] | None = None  # percent
+    interval_cuts: tuple[Count, Count] | None = None
+    preference_distribution: Annotated[tuple[Number, ...], Field(min_length=6, max_length=6)] | None = None  # if any
+    rank_evolution: ByTail[tuple[Number, ...]] | None = None  # share of users at each place of the list
+    intervals: dict[str, tuple[Number | None, Number | None]] = Field(default_factory=dict)  # 95 %, over users
+    undefined: dict[str, Count] = Field(default_factory=dict)  # users without a value
 
 
 class DialPoint(Measured):
     """The measures of a model whose lists were re-ranked with a popularity dial."""
 
-    dial: float
-    n_users: int = 0
-    dropped_targets: int = 0
+    dial: Number
+    n_users: Count = 0
+    dropped_targets: Count = 0
 
     @model_serializer(mode="wrap")
     def _dial_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -105,13 +80,20 @@ class DialPoint(Measured):
 class FitHistory(Record):
     """How a fit went, one entry per validation."""
 
-    iterations: tuple[int, ...] = ()
-    epochs: tuple[float, ...] = ()
+    iterations: tuple[Count, ...] = ()
+    epochs: tuple[Number, ...] = ()
     losses: tuple[float, ...] = ()
-    measures: tuple[float, ...] = ()
-    seconds: tuple[float, ...] = ()
-    kept_iteration: int | None = None
+    measures: tuple[Number, ...] = ()
+    seconds: tuple[Number, ...] = ()
+    kept_iteration: Count | None = None
     stopped_early: bool = False
+
+    @model_validator(mode="after")
+    def _one_entry_each(self) -> FitHistory:
+        columns = (self.epochs, self.losses, self.measures, self.seconds)
+        if any(len(column) not in (0, len(self.iterations)) for column in columns):
+            raise ValueError("a history has as many entries in each column")
+        return self
 
 
 class FittedSettings(Record):
@@ -127,6 +109,8 @@ class FittedSettings(Record):
         pair = [(self.loss or {}).get(name) for name in ("missing_weight", "missing_exponent")]
         if (self.loss or {}).get("loss") == "mil" and not all(isinstance(value, int | float) for value in pair):
             raise ValueError("a loss 'mil' has numbers for missing_weight and missing_exponent")
+        if not isinstance(self.measure, str | None):
+            raise ValueError("a measure is called by its name")
         return self
 
     @property
@@ -145,25 +129,25 @@ class ModelRun(Record):
     """One model fitted with one seed, and what it is worth."""
 
     name: str
-    seed: int
+    seed: Count
     tuned: dict[str, Any] = Field(default_factory=dict)  # the settings that a search chose
-    validation: float | None = None
+    validation: Number | None = None
     settings: FittedSettings
     evaluation: Evaluated
     dialled: tuple[DialPoint, ...] = ()
     history: FitHistory | None = None  # None for a model that is not fitted by gradient descent
-    fit_seconds: float
-    threads: int | None = None
-    peak_memory_mib: int | None = None  # None on a system that does not say
+    fit_seconds: Number
+    threads: Count | None = None
+    peak_memory_mib: Count | None = None  # None on a system that does not say
 
 
 class Trial(Record):
     """One set of values that a search tried."""
 
-    number: int
+    number: Count
     values: dict[str, Any]
     state: TrialState
-    value: float | None = None  # the validation measure
+    value: Number | None = None  # the validation measure
     error: str | None = None
 
 
@@ -191,11 +175,11 @@ class Comparison(Record):
 
     first: str
     second: str
-    difference: float
-    low: float
-    high: float
-    p: float
-    users: int
+    difference: Number
+    low: Number
+    high: Number
+    p: Number
+    users: Count
 
     @property
     def may_be_chance(self) -> bool:
@@ -218,13 +202,13 @@ class Failure(Record):
 class DataFacts(Record):
     """The training part: its size, its popularity curve, and how many items hold one and two thirds of it."""
 
-    users: int
-    items: int
-    adopted: int
-    rejected: int = 0
-    density: float | None = None
-    interval_cuts: tuple[int, int]
-    popularity_curve: tuple[tuple[int, int], ...]  # ranks and adopters
+    users: Count
+    items: Rank
+    adopted: Count
+    rejected: Count = 0
+    density: Number | None = None
+    interval_cuts: tuple[Rank, Rank]
+    popularity_curve: tuple[tuple[Rank, Count], ...]  # ranks and adopters
     split_hash: str = ""
 
 
@@ -232,20 +216,20 @@ class SplitFacts(Record):
     """How the data were split, and how large the parts are."""
 
     protocol: Literal["interactions", "users", "given"]
-    seed: int
-    users: int = 0
-    items: int = 0
-    adopted: int = 0
-    rejected: int = 0
-    density: float | None = None
-    validation_users_in_part: int = 0
-    validation_users: int = 0
-    validation_targets: int = 0
-    validation_dropped_targets: int = 0
-    test_users_in_part: int = 0
-    test_users: int
-    test_targets: int
-    test_dropped_targets: int
+    seed: Count
+    users: Count = 0
+    items: Count = 0
+    adopted: Count = 0
+    rejected: Count = 0
+    density: Number | None = None
+    validation_users_in_part: Count = 0
+    validation_users: Count = 0
+    validation_targets: Count = 0
+    validation_dropped_targets: Count = 0
+    test_users_in_part: Count = 0
+    test_users: Count
+    test_targets: Count
+    test_dropped_targets: Count
 
 
 class PaperTable(Record):
@@ -264,8 +248,8 @@ class Versions(Record):
 
 
 class Machine(Record):
-    cores: int | None = None
-    threads: int | None = None  # only in the first results
+    cores: Count | None = None
+    threads: Count | None = None  # only in the first results
     platform: str = ""
 
 
@@ -286,6 +270,17 @@ class Results(Record):
     versions: Versions
     machine: Machine
     finished: str
+
+    @model_validator(mode="after")
+    def _curves_of_one_length(self) -> Results:
+        lengths: dict[str, set[int]] = {}
+        for run in self.models:
+            evolution = run.evaluation.rank_evolution
+            own = set() if evolution is None else {len(evolution.of(tail)) for tail in TAIL_NAMES}
+            if len(lengths.setdefault(run.name, set()) | own) > 1:
+                raise ValueError(f"the curves of model '{run.name:.80}' differ in length")
+            lengths[run.name] |= own
+        return self
 
     @classmethod
     def read(cls, path: str | Path) -> Results:
@@ -336,10 +331,3 @@ class Results(Record):
 def results_file(path: Path) -> Path:
     """The file of results in a run folder, or the file itself."""
     return path / FILE if path.is_dir() else path
-
-
-def damaged(error: ValidationError, where: str) -> FolderError:
-    """One sentence about the first thing that is wrong with a file."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return FolderError(f"{where} is damaged at '{place}': {first['msg'][0].lower()}{first['msg'][1:]}")

@@ -9,13 +9,16 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from milrec.disk import read_text
 from milrec.errors import SettingsError
 
 S = TypeVar("S", bound="Settings")
+_LARGEST_NUMBER = 1e38  # single precision ends just above
+_LARGEST_COUNT = 2**53
 
 
 class Settings(BaseModel):
@@ -24,8 +27,23 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
+class Section(Settings):
+    """A section of the settings of a fit; its numbers must be such that a fit can compute with them."""
+
+    @model_validator(mode="after")
+    def _numbers_can_be_used(self) -> Self:
+        for key in type(self).model_fields:
+            value = getattr(self, key)
+            largest = _LARGEST_COUNT if isinstance(value, int) else _LARGEST_NUMBER
+            if isinstance(value, int | float) and abs(value) > largest:
+                raise ValueError(f"{key} is {shown(value)}, which is too large to compute with")
+        return self
+
+
 def build(settings: type[S], values: Mapping[str, Any], where: str = "") -> S:
     """Settings from plain values; a mistake becomes an error of one sentence."""
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"{where or 'a section of settings'} is not a table of settings but {shown(values)}")
     try:
         return settings.model_validate(dict(values))
     except ValidationError as error:
@@ -52,10 +70,10 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise SettingsError(f"there is no file '{path}'") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise SettingsError(f"'{path}' is not readable TOML ({error})") from None
 
 

@@ -9,22 +9,37 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
-import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from milrec.disk import (
+    draft_folder,
+    leftovers,
+    make_folders,
+    read_text,
+    readable,
+    remove_empty,
+    replace_file,
+    replace_folder,
+    restore_folder,
+    sweep,
+    sync_file,
+    system_errors,
+)
 from milrec.errors import FolderError
 from milrec.interrupts import pause_point
+from milrec.locks import only_writer
 
-_WINDOWS = sys.platform == "win32"
 MANIFEST = "milrec.json"
-FORMAT_VERSION = 1
+KINDS = ("data", "split", "model", "run")
+FORMAT_VERSION = 2  # the newest that is read; a folder is written in the oldest that can hold it
+_DEEPEST = 50  # how deep JSON may be nested: our own is nested 8 deep
 _KEYS = {"format", "kind", "version", "facts", "files"}
 
 
@@ -49,6 +64,7 @@ class Draft:
 
     path: Path
     facts: dict[str, Any] = field(default_factory=dict)
+    version: int = 1  # of the format: 2 if older versions of milrec could misread it
 
 
 def check_place(path: Path) -> None:
@@ -61,17 +77,27 @@ def check_place(path: Path) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A temporary path next to `path`: renamed to it if the block succeeds, removed if it fails."""
+    """A temporary path near `path`: renamed to it if the block succeeds, removed if it fails."""
     path = Path(path)
     check_place(path)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield draft
-        pause_point(f"new file {path.name}")
-        _flush_to_disk(draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with only_writer(path), system_errors(path):
+        sweep(path)
+        folder = draft_folder(path)  # libraries may put temporary files of their own beside a draft
+        try:
+            draft = folder / path.name
+            yield draft
+            pause_point(f"new file {path.name}")
+            replace_file(draft, path)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, if it is there, and whatever killed processes left while writing it."""
+    if path.parent.is_dir():
+        with only_writer(path):
+            path.unlink(missing_ok=True)
+            sweep(path)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -81,68 +107,102 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
+    """JSON as `write_json` writes it; what other readers would understand otherwise, or choke on, is refused."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        value = json.loads(read_text(path), object_pairs_hook=_without_repeats, parse_constant=_no_number)
+        _check_plain(value)
     except FileNotFoundError:
         raise FolderError(f"there is no file '{path}'") from None
     except (ValueError, RecursionError, OSError) as error:
         raise FolderError(f"'{path}' is not readable JSON ({error})") from None
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return found
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _check_plain(value: Any) -> None:
+    """Refuse values nested beyond reason, numbers beyond double precision and halves of characters."""
+    waiting = [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise ValueError(f"it is nested more than {_DEEPEST} deep")
+        if isinstance(one, dict):
+            waiting += [(inner, depth + 1) for pair in one.items() for inner in pair]
+        elif isinstance(one, list):
+            waiting += [(inner, depth + 1) for inner in one]
+        elif isinstance(one, str):
+            one.encode()
+        elif isinstance(one, float) and not math.isfinite(one):
+            raise ValueError("a number in it is too large")
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool]:
-    """Hold the lock file `path` for the block, unless another process does; whether we hold it.
+def alone_at(path: Path, kind: str) -> Iterator[Path]:
+    """Be the only writer of a folder for the block: its place, links followed; folders above it are created.
 
-    The lock ends with the process, however it ends; the file stays.
+    If a process was killed while it replaced the folder, the older one is put back first.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    place = Path(path).resolve()
     try:
-        yield _try_lock(handle)
+        made = make_folders(place.parent)
+    except (FileExistsError, NotADirectoryError):
+        raise FolderError(f"'{place.parent}' is not a folder; choose another place for the {kind} folder") from None
+    try:
+        with only_writer(path):
+            _restore(place)
+            sweep(place)
+            yield place
     finally:
-        os.close(handle)  # which ends the lock
+        remove_empty(made)
 
 
-if sys.platform == "win32":
-
-    def _try_lock(handle: int) -> bool:
-        import msvcrt
-
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-else:
-
-    def _try_lock(handle: int) -> bool:
-        import fcntl
-
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
+@contextmanager
+def reserved(path: Path, kind: str, replace: bool = False) -> Iterator[Path]:
+    """Keep a place for a new folder during the block; refused, before any work is done, if something is in the way."""
+    refuse_if_in_the_way(Path(path), kind, replace)
+    with alone_at(path, kind) as place:
+        refuse_if_in_the_way(place, kind, replace)  # now that nobody else can put something there
+        yield place
 
 
 @contextmanager
 def new_folder(path: Path, kind: str, replace: bool = False) -> Iterator[Draft]:
     """A folder of the given kind, which appears at `path`, complete, if the block succeeds."""
-    refuse_if_in_the_way(Path(path), kind, replace)
-    path = Path(path).resolve()  # follow links to where the folder really is
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise FolderError(f"'{path.parent}' is not a folder; choose another place for the {kind} folder") from None
-    draft = Draft(Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)))
-    try:
-        yield draft
-        pause_point(f"new {kind} folder")
-        write_manifest(draft.path, kind, draft.facts, _checked_in(draft.path))
-        draft.path.chmod(0o777 & ~_umask())
-        _put_in_place(draft.path, path)
-    finally:
-        shutil.rmtree(draft.path, ignore_errors=True)
+    with reserved(path, kind, replace) as place, system_errors(path):
+        draft = Draft(draft_folder(place))
+        try:
+            yield draft
+            pause_point(f"new {kind} folder")
+            write_manifest(draft.path, kind, draft.facts, _checked_in(draft.path), draft.version)
+            replace_folder(draft.path, place)
+        finally:
+            shutil.rmtree(draft.path, ignore_errors=True)
+
+
+def bring_back(path: Path) -> None:
+    """If a process was killed while it replaced this folder, and the folder is gone, put the older one back."""
+    place = Path(path).resolve()
+    if not os.path.lexists(place) and leftovers(place, "old"):
+        with suppress(PermissionError), only_writer(path):
+            _restore(place)
+
+
+def _restore(place: Path) -> None:
+    for retired in [] if os.path.lexists(place) else leftovers(place, "old"):
+        with suppress(FolderError):  # not whole: it is being removed, and another took its place
+            open_folder(retired, folder_kind(retired) or "milrec")
+            restore_folder(retired, place)
+            return
 
 
 def refuse_if_in_the_way(path: Path, kind: str, replace: bool) -> None:
@@ -166,16 +226,17 @@ def refuse_if_in_the_way(path: Path, kind: str, replace: bool) -> None:
 def folder_kind(path: Path) -> str | None:
     """The kind of a folder according to its manifest, or None if it has no readable manifest."""
     try:
-        manifest = json.loads((Path(path) / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(read_text(Path(path) / MANIFEST))
     except (OSError, ValueError, RecursionError):
         return None
     kind = manifest.get("kind") if isinstance(manifest, dict) and manifest.get("format") == "milrec" else None
-    return kind if isinstance(kind, str) else None
+    return kind if kind in KINDS else None
 
 
 def open_folder(path: Path, kind: str) -> Manifest:
     """Check all of a folder (kind, version, the size and hash of every file) and return its manifest."""
     path = Path(path)
+    bring_back(path)
     if not path.is_dir():
         raise FolderError(f"there is no {kind} folder '{path}'")
     if not (path / MANIFEST).is_file():
@@ -201,14 +262,18 @@ def require_files(manifest: Manifest, names: list[str]) -> None:
 def _check_header(path: Path, kind: str, found: Any) -> None:
     if not isinstance(found, dict) or found.get("format") != "milrec":
         raise FolderError(f"'{path / MANIFEST}' was not written by milrec")
-    if found.get("kind") != kind:
-        raise FolderError(f"'{path}' is a {found.get('kind')} folder; a {kind} folder is needed")
+    if found.get("kind") not in KINDS:
+        raise FolderError(f"'{path / MANIFEST}' is damaged: '{found.get('kind')!s:.40}' is not a kind of folder")
+    if found["kind"] != kind:
+        raise FolderError(f"'{path}' is a {found['kind']} folder; a {kind} folder is needed")
     version = found.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise FolderError(f"'{path / MANIFEST}' is damaged: format version {version!r} is not a whole number from 1 up")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise FolderError(
+            f"'{path / MANIFEST}' is damaged: format version {version!r:.40} is not a whole number from 1 up"
+        )
     if version > FORMAT_VERSION:
         raise FolderError(
-            f"'{path}' has format version {version}, and this milrec reads up to {FORMAT_VERSION}; upgrade milrec"
+            f"'{path}' has format version {version!r:.40}, and this milrec reads up to {FORMAT_VERSION}; upgrade milrec"
         )
 
 
@@ -221,20 +286,24 @@ def _check_manifest(path: Path, found: dict[str, Any]) -> None:
 
 def _check_file(path: Path, name: str, expected: Any) -> None:
     if Path(name).name != name or not isinstance(expected, dict) or set(expected) != {"bytes", "sha256"}:
-        raise FolderError(f"'{path / MANIFEST}' is damaged: its entry for file {name!r} cannot be understood")
+        raise FolderError(f"'{path / MANIFEST}' is damaged: its entry for file {name!r:.80} cannot be understood")
     file = path / name
-    if file.is_symlink() or not file.is_file():
-        raise FolderError(f"'{path}' is damaged: file '{name}' is missing")
-    if file.stat().st_size != expected["bytes"] or _sha256(file) != expected["sha256"]:
-        raise FolderError(f"'{path}' is damaged: file '{name}' has changed since it was saved (its hash differs)")
+    try:
+        if file.is_symlink() or not file.is_file():
+            raise FolderError(f"'{path}' is damaged: file '{name:.80}' is missing")
+        same = file.stat().st_size == expected["bytes"] and _sha256(file) == expected["sha256"]
+    except OSError as error:
+        raise FolderError(f"'{path}': file '{name:.80}' cannot be read ({error.strerror})") from None
+    if not same:
+        raise FolderError(f"'{path}' is damaged: file '{name:.80}' has changed since it was saved (its hash differs)")
 
 
-def write_manifest(folder: Path, kind: str, facts: dict[str, Any], files: dict[str, Any]) -> None:
+def write_manifest(folder: Path, kind: str, facts: dict[str, Any], files: dict[str, Any], version: int = 1) -> None:
     """Write `milrec.json`; `files` is empty for a run, whose files come and go."""
     manifest = {
         "format": "milrec",
         "kind": kind,
-        "version": FORMAT_VERSION,
+        "version": version,
         "facts": facts,
         "files": files,
     }
@@ -244,40 +313,11 @@ def write_manifest(folder: Path, kind: str, facts: dict[str, Any], files: dict[s
 def _checked_in(folder: Path) -> dict[str, Any]:
     """The size and hash of every file in a folder, which is made readable and safe on the disk."""
     files = {}
-    readable = 0o666 & ~_umask()  # some libraries write files that only their owner may read
     for file in sorted(folder.iterdir()):
-        _flush_to_disk(file)
-        file.chmod(readable)
+        readable(file)
+        sync_file(file)
         files[file.name] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
     return files
-
-
-def _put_in_place(draft: Path, path: Path) -> None:
-    if not path.exists() or not any(path.iterdir()):
-        _rename_folder(draft, path)
-        return
-    retired = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
-    _rename_folder(path, retired)
-    _rename_folder(draft, path)
-    shutil.rmtree(retired)
-
-
-def _rename_folder(folder: Path, to: Path) -> None:
-    """In one step, also to the place of an empty folder; except on Windows, which wants that place free."""
-    if _WINDOWS and to.exists():
-        to.rmdir()
-    folder.replace(to)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _flush_to_disk(file: Path) -> None:
-    with file.open("r+b") as handle:  # Windows flushes nothing that was opened for reading only
-        os.fsync(handle.fileno())
 
 
 def _hash_of(manifest: dict[str, Any]) -> str:

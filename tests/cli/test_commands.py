@@ -16,9 +16,9 @@ from commands import in_a_process, milrec, succeeds
 from milrec import load
 from milrec.data.downloads import NAMES
 from milrec.data.formats import FORMATS, LIST_ENDINGS
+from milrec.locks import locked
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
-from milrec.storage import locked
 from pausing import held
 
 pytestmark = pytest.mark.xdist_group("cli")  # one worker: what it sets up takes long

@@ -22,8 +22,9 @@ from milrec.experiments.protocol import (
     read_event,
     read_outcome,
 )
+from milrec.locks import locked
 from milrec.results import FitHistory, FittedSettings
-from milrec.storage import locked, write_json
+from milrec.storage import write_json
 
 CURVE = FitHistory(iterations=(10, 20), measures=(0.1, 0.2))
 

@@ -16,8 +16,8 @@ import milrec
 from milrec.errors import FolderError, MilrecError, SettingsError
 from milrec.experiments.recipe import Instead, Recipe, demo_recipe, read_recipe
 from milrec.experiments.run import run
+from milrec.locks import locked
 from milrec.results import Results
-from milrec.storage import locked
 from pausing import held
 
 pytestmark = pytest.mark.xdist_group("experiment")  # one worker: what it sets up takes long

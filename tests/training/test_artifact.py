@@ -148,8 +148,8 @@ def test_a_pickle_in_place_of_a_file_is_refused_and_not_executed(folder, tmp_pat
 
 
 def test_a_newer_format_version_is_refused(folder):
-    write_manifest(folder, {**manifest_of(folder), "version": 2})
-    with pytest.raises(FolderError, match=r"version 2.*upgrade"):
+    write_manifest(folder, {**manifest_of(folder), "version": 3})
+    with pytest.raises(FolderError, match=r"version 3.*upgrade"):
         milrec.load(folder)
 
 

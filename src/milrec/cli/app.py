@@ -5,20 +5,20 @@ Heavy modules are imported inside the commands, so that `--help` and errors appe
 
 from __future__ import annotations
 
-import errno
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from milrec.cli.data import download, prepare, simulate, split
-from milrec.cli.errors import in_options
+from milrec.cli.errors import in_options, printable
 from milrec.cli.experiments import demo, experiment, report
 from milrec.cli.fit import evaluate, fit
 from milrec.cli.lists import items, recommend, similar
 from milrec.cli.serve import serve, serve_demo
-from milrec.errors import FolderError, MilrecError
+from milrec.errors import FolderError, MilrecError, system_sentence
 
 app = typer.Typer(
     name="milrec",
@@ -44,8 +44,11 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error that milrec did not expect.")
+    ] = False,
 ) -> None:
-    pass
+    """The options of every command; the last resort in crash.py looks for --debug itself."""
 
 
 def models() -> None:
@@ -58,8 +61,9 @@ def models() -> None:
 def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run folder.")]) -> None:
     """Check a folder and show what is in it."""
     from milrec.cli.output import show_folder
-    from milrec.storage import folder_kind, open_folder
+    from milrec.storage import bring_back, folder_kind, open_folder
 
+    bring_back(path)
     if not path.exists():
         raise FolderError(f"there is no folder '{path}'")
     kind = folder_kind(path)
@@ -75,7 +79,12 @@ for command in _COMMANDS:
 
 
 def main() -> None:
-    """Run a command. A mistake ends it with one sentence and code 1 (wrong usage: 2), an interrupt with code 130."""
+    """Run a command. A mistake ends it with one sentence and code 1 (wrong usage: 2), an interrupt with code 130.
+
+    What nobody expected ends it with code 70 (crash.py).
+    """
+    if isinstance(sys.stdout, TextIOWrapper):  # and not what a caller put in its place
+        sys.stdout.reconfigure(errors="backslashreplace")  # no text is too odd to print
     try:
         try:
             app()
@@ -87,13 +96,11 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            _fail("the disk is full; nothing was half-written", 1)
-        _fail(f"{error.strerror or error}: '{error.filename}'" if error.filename else str(error), 1)
+        _fail(system_sentence(error), 1)
     except MemoryError:
         _fail("there is not enough memory", 1)
 
 
 def _fail(sentence: str, code: int) -> None:
-    sys.stderr.write(f"milrec: {sentence}\n")
+    sys.stderr.write(f"milrec: {printable(sentence)}\n")
     sys.exit(code)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from milrec.cli.errors import in_options
-from milrec.cli.options import Force
+from milrec.cli.options import Force, reserving
 from milrec.data.downloads import NAMES
 from milrec.data.formats import Format
 from milrec.errors import SettingsError
@@ -34,9 +34,11 @@ def download(
     say(wanted.terms)
     with bytes_bar(wanted.file_name) as report:
         archive = fetch(wanted, out, report)
-    say(f"Fetched and checked: {archive}\nNext: milrec prepare {archive} --out {name}")
+    say(f"Fetched and checked: {archive}")
+    say(f"Next: milrec prepare {archive} --out {name}")
 
 
+@reserving("data")
 def simulate(
     out: Annotated[Path, typer.Option(help="Data folder to write.")],
     users: Annotated[int, typer.Option(help="Number of users.")] = 2_000,
@@ -48,14 +50,13 @@ def simulate(
     from milrec.cli.output import facts_table
     from milrec.data.simulation import Simulation
     from milrec.data.simulation import simulate as simulated
-    from milrec.storage import refuse_if_in_the_way
 
-    refuse_if_in_the_way(out, "data", force)
     data = simulated(Simulation(n_users=users, n_items=items), seed)
     data.save(out, {"source": f"simulation, seed {seed}"}, replace=force)
     facts_table(f"Simulated → {out}", data.facts())
 
 
+@reserving("data")
 def prepare(
     source: Annotated[
         Path, typer.Argument(help="A CSV/TSV or Parquet file, or the original archive or folder of a data set.")
@@ -92,9 +93,7 @@ def prepare(
     from milrec.data.columns import VALUE_NAMES, Columns
     from milrec.data.read import parse_conditions, prepare_source
     from milrec.data.sources import Allowed
-    from milrec.storage import refuse_if_in_the_way
 
-    refuse_if_in_the_way(out, "data", force)
     own = {"adopt_min": adopt_min, "reject_max": reject_max, "min_per_user": min_per_user, "min_per_item": min_per_item}
     columns = Columns(user, item, value, time, parse_conditions(where or []))
     allowed = Allowed(multiline, max_expansion)
@@ -111,6 +110,7 @@ def prepare(
     facts_table(f"Prepared → {out}", {**shown, **prepared.interactions.facts()})
 
 
+@reserving("split")
 def split(
     data: Annotated[Path, typer.Argument(help="Data folder from prepare or simulate.")],
     out: Annotated[Path, typer.Option(help="Split folder to write.")],
@@ -134,9 +134,8 @@ def split(
     from milrec.cli.output import facts_table
     from milrec.data.interactions import Interactions
     from milrec.data.splits import split_given, split_interactions, split_users
-    from milrec.storage import open_folder, refuse_if_in_the_way
+    from milrec.storage import open_folder
 
-    refuse_if_in_the_way(out, "split", force)
     manifest = open_folder(data, "data")
     facts = {"source": manifest.facts.get("source"), "data_fingerprint": manifest.fingerprint()}
     whole, share = Interactions.read_from(manifest), 0.1 if held_out is None else held_out

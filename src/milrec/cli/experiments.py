@@ -47,7 +47,8 @@ def experiment(
 
     wanted = read_recipe(recipe, data, Instead(test, only, tuned, seed, trials))
     page = run_in_view(wanted, out, jobs)
-    say(f"Results: {out / 'results.json'}\nReport: {page}")
+    say(f"Results: {out / 'results.json'}")
+    say(f"Report: {page}")
 
 
 def report(

@@ -40,6 +40,10 @@ def fit(
         bool,
         typer.Option("--refit", help="Then fit again on training + validation, for as many steps as validation chose."),
     ] = False,
+    without_users: Annotated[
+        bool,
+        typer.Option("--without-users", help="Keep no user ids and no interactions in MODEL: for new users only."),
+    ] = False,
     model_class: ModelClass = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted fit.")] = False,
     force: Force = False,
@@ -56,7 +60,7 @@ def fit(
     settings = settings_for(own, loss, parse_assignments(set or []), encoders)
     if encoders and settings.model.model in MODELS:
         raise SettingsError(f"--model {model} is a model of milrec, not the class that --model-class names; drop one")
-    FolderFit(split, out, settings, seed, refit).run(resume, force)
+    FolderFit(split, out, settings, seed, refit, without_users).run(resume, force)
 
 
 def evaluate(

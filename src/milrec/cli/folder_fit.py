@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from milrec.cli.output import note, say
 from milrec.cli.progress import FitDisplay
 from milrec.data.splits import Split
+from milrec.disk import make_folders
 from milrec.errors import FolderError
-from milrec.storage import open_folder, refuse_if_in_the_way
+from milrec.storage import alone_at, open_folder, refuse_if_in_the_way, remove_file
 from milrec.training.settings import FitSettings
 
 if TYPE_CHECKING:
@@ -27,10 +28,12 @@ class FolderFit:
     settings: FitSettings
     seed: int
     refit: bool = False
+    without_users: bool = False
 
     @property
     def partial(self) -> Path:
-        return self.out.with_name(self.out.name + ".partial")
+        out = self.out if self.out.name not in ("", "..") else self.out.resolve()
+        return out.parent / f"{out.name}.partial"
 
     @property
     def checkpoint(self) -> Path:
@@ -46,6 +49,10 @@ class FolderFit:
 
     def run(self, resume: bool, force: bool) -> None:
         """Fit and save; resume from a checkpoint only if asked to, and never overwrite something else."""
+        with alone_at(self.out, "model"):
+            self._run(resume, force)
+
+    def _run(self, resume: bool, force: bool) -> None:
         if resume and self.out.exists() and not self.interrupted:
             self._check_finished()
             say(f"'{self.out}' is already fitted; there is nothing to resume")
@@ -59,30 +66,35 @@ class FolderFit:
             note(f"there is no checkpoint in '{self.partial}'; the fit starts from the beginning")
         open_folder(self.split, "split")
         if not resume:
-            self.checkpoint.unlink(missing_ok=True)
-            self.refit_checkpoint.unlink(missing_ok=True)
+            remove_file(self.checkpoint)
+            remove_file(self.refit_checkpoint)
         self._fit(force)
 
     def _check_finished(self) -> None:
         """Refuse to resume if the finished model has other data, settings or seed."""
-        facts = open_folder(self.out, "model").facts
+        finished = open_folder(self.out, "model")
+        facts = finished.facts
         split = Split.load(self.split)
         train = split.joined().train if self.refit else split.train
         settings = self.settings.for_data(train.n_users, train.n_items).model_dump(mode="json")
         found = facts.get("settings")
-        if self.refit and settings["training"] and isinstance(found, dict) and found.get("training"):
+        if self.refit and settings["training"] and isinstance(found, dict) and isinstance(found.get("training"), dict):
             settings["training"]["until"] = found["training"].get("until")  # chosen by validation
-        asked = (settings, self.seed, train.fingerprint(), self.refit)
-        if (found, facts.get("seed"), facts.get("train_fingerprint"), facts.get("refitted", False)) != asked:
+        asked = (settings, self.seed, train.fingerprint(), self.refit, self.without_users)
+        has = (found, facts.get("seed"), facts.get("train_fingerprint"), facts.get("refitted", False))
+        if (*has, "users.arrow" not in finished.hashes) != asked:
             raise FolderError(f"'{self.out}' was fitted with other data, settings or seed; choose another place")
 
     def _fit(self, force: bool) -> None:
         from milrec.recommender import fit, refit
+        from milrec.training.artifact import refuse_without_users
 
         split = Split.load(self.split)
         if self.refit:
             split.joined()  # if that is refused, then now, and not after the fit
-        self.partial.mkdir(parents=True, exist_ok=True)
+        if self.without_users:
+            refuse_without_users(self.settings.model)
+        make_folders(self.partial)
         try:
             with FitDisplay() as display:
                 recommender = fit(
@@ -94,14 +106,15 @@ class FolderFit:
                 with FitDisplay("Refitting") as display:
                     recommender = refit(split, recommender, self.refit_checkpoint, display.report)
                 seconds += recommender.fitted.facts["fit_seconds"]
-        except KeyboardInterrupt:
+            (recommender.without_users() if self.without_users else recommender).save(self.out, replace=force)
+        except (KeyboardInterrupt, OSError) as error:
             resume = f"to continue: milrec fit {self.split} --out {self.out} --resume, with the same settings"
-            say(f"Interrupted; {resume if self.interrupted else 'nothing was kept'}")
+            how = "Interrupted" if isinstance(error, KeyboardInterrupt) else "Stopped"
+            say(f"{how}; {resume if self.interrupted else 'nothing was kept'}")
             raise
         finally:
             if not self.interrupted:
                 shutil.rmtree(self.partial, ignore_errors=True)
-        recommender.save(self.out, replace=force)
         shutil.rmtree(self.partial, ignore_errors=True)
         say(f"Fitted in {seconds:.1f} s → {self.out}")
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from milrec.storage import reserved
 
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
 Dial = Annotated[
@@ -21,6 +25,20 @@ ModelClass = Annotated[
         help="Your own encoder, e.g. my_encoders:Gated, from the current folder or an installed package.",
     ),
 ]
+
+
+def reserving(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that writes a folder `out`: its place is checked, and kept from others, before the command begins."""
+
+    def of(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def reserved_command(*arguments: Any, out: Path, force: bool = False, **values: Any) -> None:
+            with reserved(out, kind, force):
+                command(*arguments, out=out, force=force, **values)
+
+        return reserved_command
+
+    return of
 
 
 def named_classes(paths: list[str] | None) -> list[type[Any]]:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from milrec.cli.errors import printable
+from milrec.errors import FolderError
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
-from milrec.results import TAIL_NAMES, Results
+from milrec.records import TAIL_NAMES, damaged
+from milrec.results import FitHistory, Results
 from milrec.storage import Manifest
 from milrec.training.presets import PAPER_MODELS, own_settings
 from milrec.training.settings import FitSettings
@@ -30,12 +35,12 @@ _SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "c
 
 def say(text: str) -> None:
     """Print a line to standard output."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(printable(text) + "\n")
 
 
 def note(text: str) -> None:
     """Print a note to standard error."""
-    sys.stderr.write(f"note: {text}\n")
+    sys.stderr.write(f"note: {printable(text)}\n")
 
 
 def facts_table(title: str, facts: Mapping[str, Any]) -> None:
@@ -47,7 +52,7 @@ def facts_table(title: str, facts: Mapping[str, Any]) -> None:
 
 def evaluation_table(title: str, found: Evaluation) -> None:
     """All means with their intervals, then the shares of the tail."""
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=_shown(title), title_justify="left")
     table.add_column("measure")
     table.add_column("mean", justify="right")
     table.add_column("95 % interval", justify="right")
@@ -73,7 +78,7 @@ def measures_table(results: Results) -> None:
     shown = [name for name in _SHOWN if any(one.mean(name) is not None for one in evaluations)]
     best = {name: max(value for one in evaluations if (value := one.mean(name)) is not None) for name in shown}
     several_seeds = len({run.seed for run in results.models}) > 1
-    table = Table(title=escape(results.title), title_justify="left")
+    table = Table(title=_shown(results.title), title_justify="left")
     table.add_column("model", no_wrap=True)
     for name in [*shown, "short / medium / long %"]:
         table.add_column(name, justify="right")
@@ -82,7 +87,7 @@ def measures_table(results: Results) -> None:
         share = run.evaluation.top_200_share
         shares = "–" if share is None else " / ".join(f"{share.of(tail):.0f}" for tail in TAIL_NAMES)
         label = f"{run.name} (seed {run.seed})" if several_seeds else run.name
-        table.add_row(escape(label), *(_measure_cell(value, most) for value, most in values), shares)
+        table.add_row(_shown(label), *(_measure_cell(value, most) for value, most in values), shares)
     _console().print(table)
 
 
@@ -98,7 +103,7 @@ def table_of_lists(lists: pa.Table) -> None:
     if not sys.stdout.isatty():
         writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([_cell(row[name]) for name in names] for row in lists.to_pylist())
+        writer.writerows([printable(_cell(row[name])) for name in names] for row in lists.to_pylist())
         return
     table = Table()
     for name in names:
@@ -106,7 +111,7 @@ def table_of_lists(lists: pa.Table) -> None:
             name, justify="right" if name in ("rank", "score", "popularity", "cosine", "weight") else "left"
         )
     for row in lists.to_pylist():
-        table.add_row(*(escape(_cell(row[name])) for name in names))
+        table.add_row(*(_shown(_cell(row[name])) for name in names))
     _console().print(table)
 
 
@@ -129,22 +134,31 @@ def models_table() -> None:
 
 def show_folder(manifest: Manifest) -> None:
     """The facts of a folder that has been checked, except for long ones."""
+    history = _history_of(manifest)
+    settings = manifest.facts.get("settings") or {}
+    if not isinstance(settings, dict) or not all(isinstance(one, dict | None) for one in settings.values()):
+        raise FolderError(f"'{manifest.path}' is damaged: its settings are not tables")
     facts = {name: value for name, value in manifest.facts.items() if name not in ("settings", "history", "recipe")}
     facts_table(f"{manifest.path}: a milrec {manifest.kind} folder, checked", {"kind": manifest.kind, **facts})
-    history = manifest.facts.get("history")
-    if history:
-        kept = f", the weights of step {history['kept_iteration']} kept" if history["measures"] else ""
-        best = f"; best {_plain(max(history['measures']))}" if history["measures"] else ""
-        say(f"  fitted to step {history['iterations'][-1]}{kept}{best}")
-    settings = manifest.facts.get("settings")
-    if settings:
-        for section, values in settings.items():
-            if values:
-                say(f"  {section}: " + ", ".join(f"{key}={_plain(value)}" for key, value in values.items()))
+    if history is not None and history.iterations:
+        kept = f", the weights of step {history.kept_iteration} kept" if history.measures else ""
+        best = f"; best {_plain(max(history.measures))}" if history.measures else ""
+        say(f"  fitted to step {history.iterations[-1]}{kept}{best}")
+    for section, values in settings.items():
+        if values:
+            say(f"  {section}: " + ", ".join(f"{key}={_plain(value)}" for key, value in values.items()))
     for name in sorted(manifest.hashes):
         say(f"  {name}  {(manifest.path / name).stat().st_size:,} bytes")
     if manifest.kind == "run":
         _show_jobs(manifest.path)
+
+
+def _history_of(manifest: Manifest) -> FitHistory | None:
+    saved = manifest.facts.get("history")
+    try:
+        return None if saved is None else FitHistory.model_validate_json(json.dumps(saved), strict=True)
+    except ValidationError as error:
+        raise damaged(error, f"'{manifest.path}'") from None
 
 
 def _show_jobs(run: Path) -> None:
@@ -186,6 +200,11 @@ def _own_cells(fits: Sequence[FitSettings]) -> list[str]:
     factors = [factor for factor in factors if factor != "all items"] or factors  # some losses have no target set
     losses = losses if len(losses) == 1 else ["any, --loss"]
     return [one[0] if len(one) == 1 else "by loss" for one in (pairs, losses, decays, factors, lengths)]
+
+
+def _shown(text: str) -> str:
+    """A text in a table: rich must not take its brackets for colours, nor the terminal its bytes for commands."""
+    return escape(printable(text))
 
 
 def _plain(value: Any) -> str:

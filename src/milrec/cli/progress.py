@@ -19,6 +19,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from milrec.cli.errors import printable
 from milrec.experiments.protocol import Done, GivenUp, Job, Judging, Outcome
 from milrec.experiments.protocol import Progress as JobProgress
 from milrec.interrupts import Interruptible
@@ -66,7 +67,7 @@ def _bar(progress: Progress, title: str) -> Iterator[Callable[[int, int | None],
     try:
         yield report
     finally:
-        progress.stop()
+        _stop(progress)
 
 
 class FitDisplay:
@@ -88,7 +89,7 @@ class FitDisplay:
         return self  # the bar appears with the first step, so that a fit which cannot start shows only its error
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        self.progress.stop()
+        _stop(self.progress)
         self.interruptible.__exit__(kind, *error)
 
     def report(self, now: FitProgress) -> None:
@@ -123,15 +124,15 @@ class RunDisplay:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.bars.stop()
+        _stop(self.bars)
 
     def stage(self, text: str) -> None:
-        self.bars.console.print(escape(text))
+        self.bars.console.print(escape(printable(text)))
 
     def progress(self, job: Job, event: JobProgress) -> None:
         self.bars.start()
         if job.name not in self.rows:
-            self.rows[job.name] = self.bars.add_task(escape(job.title), total=None, note="")
+            self.rows[job.name] = self.bars.add_task(escape(printable(job.title)), total=None, note="")
         if isinstance(event, Judging):
             done, shown = event.judged, "evaluating, left ≤"
         else:
@@ -158,6 +159,12 @@ def outcome_text(outcome: Outcome) -> str:
     text = "fitted" if outcome.value is None else f"validation {outcome.value:.4f}"
     accuracy = None if outcome.evaluation is None else outcome.evaluation.mean("ndcg@100")
     return text if accuracy is None else f"{text}, test NDCG@100 {accuracy:.4f}"
+
+
+def _stop(progress: Progress) -> None:
+    """Of a bar that never appeared, nothing is left either: rich would print an empty line."""
+    if progress.live.is_started:
+        progress.stop()
 
 
 def _stderr() -> Console:

@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.feather as feather
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
 from milrec.data.columns import shown
+from milrec.data.stored import read_arrays, read_counts, read_ids, read_pair_columns, write_table
 from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError
 from milrec.storage import Draft, Manifest, new_folder, open_folder, require_files
 
+ADOPTERS = "adopters.arrow"  # in place of users and pairs, in a model folder without them
 Numbers = npt.NDArray[np.integer[Any]]
 
 
@@ -59,6 +59,7 @@ class Interactions:
     items: pa.Table  # columns id and, if known, title and genres
     truth: Truth | None = None
     reading: Mapping[str, Any] = field(default_factory=dict)  # which columns were read, and what became of the rows
+    adopters: npt.NDArray[np.int64] | None = None  # of each item, where the users themselves are left out
 
     def __repr__(self) -> str:
         return f"<Interactions: {self.n_users:,} users, {self.n_items:,} items, {self.adopted.nnz:,} adopted pairs>"
@@ -73,6 +74,8 @@ class Interactions:
 
     def popularity(self) -> npt.NDArray[np.int64]:
         """Adopters per item."""
+        if self.adopters is not None:
+            return self.adopters
         return np.bincount(self.adopted.indices, minlength=self.n_items).astype(np.int64)
 
     def subset(self, users: npt.NDArray[np.bool_], items: npt.NDArray[np.bool_]) -> Interactions:
@@ -92,6 +95,15 @@ class Interactions:
             truth=truth,
         )
 
+    @property
+    def has_users(self) -> bool:
+        return self.adopters is None
+
+    def without_users(self) -> Interactions:
+        """The items and how many users adopted each, and nothing about any single user."""
+        nothing = empty_pairs((0, self.n_items))
+        return Interactions(nothing, nothing, self.users.slice(0, 0), self.items, adopters=self.popularity())
+
     def fingerprint(self) -> str:
         """A hash of the ids and the pairs; two sets are the same if they share it."""
         digest = hashlib.sha256()
@@ -104,6 +116,8 @@ class Interactions:
 
     def facts(self) -> dict[str, Any]:
         """The numbers a person wants to see first."""
+        if not self.has_users:
+            return {"items": self.n_items}
         cells = self.n_users * self.n_items
         return {
             "users": self.n_users,
@@ -126,12 +140,25 @@ class Interactions:
 
     def write_into(self, draft: Draft) -> None:
         """Write the tables, matrices and truth into a folder that is being made."""
-        feather.write_feather(self.users, draft.path / "users.arrow", compression="uncompressed")
-        feather.write_feather(self.items, draft.path / "items.arrow", compression="uncompressed")
+        write_table(draft.path / "items.arrow", self.items)
+        if self.adopters is not None:
+            draft.version = 2  # version 1 always has users
+            write_table(draft.path / ADOPTERS, pa.table({"adopters": pa.array(self.adopters, type=pa.int64())}))
+            return
+        write_table(draft.path / "users.arrow", self.users)
         write_pairs(draft.path / "adopted.arrow", self.adopted)
         write_pairs(draft.path / "rejected.arrow", self.rejected)
         if self.truth is not None:
             save_file(vars(self.truth), draft.path / "truth.safetensors")
+
+    @classmethod
+    def read_without_users(cls, manifest: Manifest) -> Interactions:
+        """Of a model folder that was written without its users."""
+        require_files(manifest, ["items.arrow", ADOPTERS])
+        items = read_ids(manifest.path / "items.arrow")
+        nothing, nobody = empty_pairs((0, items.num_rows)), pa.table({"id": pa.array([], type=pa.large_string())})
+        adopters = read_counts(manifest.path / ADOPTERS, items.num_rows)
+        return cls(nothing, nothing, nobody, items, adopters=adopters)
 
     @classmethod
     def read_from(cls, manifest: Manifest) -> Interactions:
@@ -149,9 +176,14 @@ class Interactions:
 
 def generator(seed: int, stream: int) -> np.random.Generator:
     """Random numbers for a seed, independent for each use (`stream`)."""
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise SettingsError(f"a seed must be a whole number, 0 or more, not {seed!r}")
-    return np.random.default_rng([int(seed), stream])
+    return np.random.default_rng([checked_seed(seed), stream])
+
+
+def checked_seed(seed: Any) -> int:
+    """A seed that every generator takes."""
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise SettingsError(f"a seed must be a whole number from 0 up, below 2^63, not {seed!r:.40}")
+    return int(seed)
 
 
 def numbers_of(ids: pa.ChunkedArray, wanted: list[Any], what: str) -> npt.NDArray[np.int64]:
@@ -232,82 +264,41 @@ def pair_users(pairs: csr_array) -> npt.NDArray[np.int32]:
     return np.repeat(np.arange(pairs.shape[0], dtype=np.int32), np.diff(pairs.indptr))
 
 
+def pairs_where(pairs: csr_array, mask: npt.NDArray[np.bool_]) -> csr_array:
+    """The pairs whose mask is true."""
+    return pairs_matrix(pair_users(pairs)[mask], pairs.indices[mask], pairs.data[mask], pairs.shape)
+
+
+def without(pairs: csr_array, others: csr_array) -> csr_array:
+    """The pairs that are not in another matrix of the same shape."""
+    cells, taken = (pair_users(one).astype(np.int64) * one.shape[1] + one.indices for one in (pairs, others))
+    return pairs_where(pairs, ~np.isin(cells, taken))
+
+
 def write_pairs(path: Path, pairs: csr_array) -> None:
-    """An uncompressed, sorted Arrow file (user, item, weight) that any Arrow or pandas reader can open."""
-    table = pa.table(
-        {
-            "user": pa.array(pair_users(pairs)),
-            "item": pa.array(pairs.indices.astype(np.int32)),
-            "weight": pa.array(pairs.data.astype(np.float32)),
-        }
-    )
-    feather.write_feather(table, path, compression="uncompressed", chunksize=max(pairs.nnz, 1))
+    """A sorted Arrow file of (user, item, weight)."""
+    columns = {
+        "user": pa.array(pair_users(pairs)),
+        "item": pa.array(pairs.indices.astype(np.int32)),
+        "weight": pa.array(pairs.data.astype(np.float32)),
+    }
+    write_table(path, pa.table(columns))
 
 
 def read_pairs(path: Path, shape: tuple[int, int]) -> csr_array:
     """The matrix in a file of pairs, mapped into memory; refused if a number in it is impossible."""
-    table = _read_arrow(path)
-    if table.column_names != ["user", "item", "weight"] or [str(t) for t in table.schema.types] != [
-        "int32",
-        "int32",
-        "float",
-    ]:
-        raise FolderError(f"'{path}' is not a file of pairs: it needs columns user, item (int32) and weight (float)")
-    users, items, weights = (_as_numpy(table[name]) for name in table.column_names)
-    cells = users.astype(np.int64) * shape[1] + items
-    possible = len(cells) == 0 or bool(
-        users.min() >= 0
-        and users.max() < shape[0]
-        and items.min() >= 0
-        and items.max() < shape[1]
-        and (np.diff(cells) > 0).all()
-        and np.isfinite(weights).all()
-        and weights.min() > 0
-    )
-    if not possible:
-        raise FolderError(f"'{path}' holds impossible pairs: out of range, out of order, or without a weight")
+    users, items, weights = read_pair_columns(path, shape)
     return csr_array((weights, items, _row_starts(users, shape[0])), shape=shape)
 
 
-def read_ids(path: Path) -> pa.Table:
-    """A table of users or items: a column `id` of distinct texts or whole numbers, perhaps with others."""
-    table = _read_arrow(path)
-    if "id" not in table.column_names:
-        raise FolderError(f"'{path}' has no column 'id'")
-    ids = table["id"]
-    if not (pa.types.is_int64(ids.type) or pa.types.is_large_string(ids.type)) or ids.null_count:
-        raise FolderError(f"'{path}' has ids of type {ids.type}; int64 or large_string without gaps is needed")
-    if pc.count_distinct(ids).as_py() != len(ids):
-        raise FolderError(f"'{path}' has the same id twice")
-    return table
-
-
 def _read_truth(manifest: Manifest, shape: tuple[int, int]) -> Truth:
-    try:
-        arrays = load_file(manifest.path / "truth.safetensors")
-        truth = Truth(**arrays)
-    except (SafetensorError, TypeError, OSError) as error:
-        raise FolderError(f"'{manifest.path / 'truth.safetensors'}' cannot be read ({error})") from None
+    path = manifest.path / "truth.safetensors"
+    truth = Truth(*read_arrays(path, ("user_factors", "item_factors", "item_offsets")))
     n_traits = truth.user_factors.shape[-1:]
     shapes = [(shape[0], *n_traits), (shape[1], *n_traits), (shape[1],)]
     if [array.shape for array in (truth.user_factors, truth.item_factors, truth.item_offsets)] != shapes:
-        raise FolderError(f"'{manifest.path / 'truth.safetensors'}' does not have the shape of the data")
+        raise FolderError(f"'{path}' does not have the shape of the data")
     return truth
-
-
-def _read_arrow(path: Path) -> pa.Table:
-    try:
-        return feather.read_table(path, memory_map=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
-        raise FolderError(f"'{path}' is not an Arrow file ({error})") from None
-
-
-def _as_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    if column.num_chunks == 1:
-        values: npt.NDArray[Any] = column.chunk(0).to_numpy(zero_copy_only=column.null_count == 0)
-        return values
-    combined: npt.NDArray[Any] = column.to_numpy()
-    return combined
 
 
 def _as_id(value: Any, id_type: pa.DataType, what: str) -> Any:

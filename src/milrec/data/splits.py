@@ -7,6 +7,7 @@ and counted (decision D6). A split depends only on the seed and on the set of in
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +22,11 @@ from milrec.data.interactions import (
     generator,
     numbers_in,
     pair_users,
-    pairs_matrix,
+    pairs_where,
     read_pairs,
     renumbered,
     take,
+    without,
     write_pairs,
 )
 from milrec.errors import DataError, FolderError, SettingsError, unknown
@@ -139,26 +141,35 @@ class Split:
     @classmethod
     def load(cls, path: str | Path) -> Split:
         manifest = open_folder(Path(path), "split")
-        protocol, seed = manifest.facts.get("protocol"), manifest.facts.get("seed")
-        if protocol not in PROTOCOLS or not isinstance(seed, int):
-            raise FolderError(f"'{path}' is damaged: protocol {protocol!r} with seed {seed!r} is not known")
+        protocol, seed = manifest.facts.get("protocol"), _count(manifest, "seed", 2**63 - 1)
+        if protocol not in PROTOCOLS:
+            raise FolderError(f"'{path}' is damaged: protocol {protocol!r:.40} is not known")
         train = Interactions.read_from(manifest)
-        parts = []
-        for name in ("validation", "test"):
-            files = _HELD_OUT_FILES if protocol == "users" else ("targets", "rejected_targets")
-            require_files(manifest, [f"{name}_{file}.arrow" for file in files])
-            n_users = _count(manifest, f"{name}_users_in_part")
-            if protocol != "users" and n_users != train.n_users:
-                raise FolderError(f"'{path}' is damaged: {n_users} users in the {name} part are not all of its users")
-            shape = (n_users, train.n_items)
-            read = {file: read_pairs(manifest.path / f"{name}_{file}.arrow", shape) for file in files}
-            parts.append((read, _count(manifest, f"{name}_dropped_targets")))
+        first, second = (_read_part(manifest, name, protocol, train) for name in ("validation", "test"))
         if protocol == "users":
-            validation, test = (_strangers(**read, dropped_targets=dropped) for read, dropped in parts)
+            validation, test = (_strangers(**read, dropped_targets=dropped) for read, dropped in (first, second))
         else:
-            validation, test = _known_users(train, *parts)
+            validation, test = _known_users(train, first, second)
         left_out = {fact: _count(manifest, fact) for fact in _LEFT_OUT} if protocol == "given" else {}
         return cls(train, validation, test, protocol, seed, left_out)
+
+
+def _read_part(manifest: Manifest, name: str, protocol: str, train: Interactions) -> Kept:
+    """The matrices of a held-out part, and how many of its targets were dropped."""
+    files = _HELD_OUT_FILES if protocol == "users" else ("targets", "rejected_targets")
+    paths = {file: manifest.path / f"{name}_{file}.arrow" for file in files}
+    require_files(manifest, [path.name for path in paths.values()])
+    n_users = _count(manifest, f"{name}_users_in_part")
+    held = n_users == train.n_users if protocol != "users" else n_users <= _plenty(paths.values())
+    if not held:
+        raise FolderError(f"'{manifest.path}' is damaged: {n_users} users in the {name} part are not its users")
+    matrices = {file: read_pairs(path, (n_users, train.n_items)) for file, path in paths.items()}
+    return matrices, _count(manifest, f"{name}_dropped_targets")
+
+
+def _plenty(files: Iterable[Path]) -> int:
+    """More users than a part with these files can have: one for each byte, and a million of whom nothing is known."""
+    return 1_000_000 + sum(file.stat().st_size for file in files)
 
 
 def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> Split:
@@ -187,7 +198,7 @@ def split_given(data: Interactions, test: Interactions, seed: int, held_out: flo
     rejected, rejected_validation = _drawn(data.rejected, held_out, random)
     known = csr_array(data.adopted + data.rejected)
     found = renumbered(test.adopted, test, data)
-    targets, rejected_targets = _without(found, known), _without(renumbered(test.rejected, test, data), known)
+    targets, rejected_targets = without(found, known), without(renumbered(test.rejected, test, data), known)
     held = (validation, rejected_validation), (targets, rejected_targets)
     kept, (first, (second, _)) = _in_catalogue(data, (train, rejected), held)
     strange = numbers_in(test.users["id"], data.users["id"], "user") < 0
@@ -246,8 +257,8 @@ def _held_out_users(
     known = take(adopted, np.arange(len(users)), catalogue)
     to_find = _last_share_of_rows(known, 1 - given, random)
     return _strangers(
-        adopted=_where(known, ~to_find),
-        targets=_where(known, to_find),
+        adopted=pairs_where(known, ~to_find),
+        targets=pairs_where(known, to_find),
         rejected=take(csr_array(data.rejected[users]), np.arange(len(users)), catalogue),
         rejected_targets=empty_pairs(known.shape),
         dropped_targets=int(adopted.nnz - known.nnz),
@@ -275,13 +286,7 @@ def _drawn(pairs: csr_array, share: float, random: np.random.Generator) -> Label
     """A matrix in two parts: most pairs, and a random share of them."""
     drawn = np.zeros(pairs.nnz, dtype=bool)
     drawn[random.permutation(pairs.nnz)[: round(pairs.nnz * share)]] = True
-    return _where(pairs, ~drawn), _where(pairs, drawn)
-
-
-def _without(pairs: csr_array, others: csr_array) -> csr_array:
-    """The pairs that are not in another matrix of the same shape."""
-    cells, taken = (pair_users(one).astype(np.int64) * one.shape[1] + one.indices for one in (pairs, others))
-    return _where(pairs, ~np.isin(cells, taken))
+    return pairs_where(pairs, ~drawn), pairs_where(pairs, drawn)
 
 
 def _divide(pairs: csr_array, held_out: float, random: np.random.Generator) -> tuple[csr_array, csr_array, csr_array]:
@@ -290,7 +295,7 @@ def _divide(pairs: csr_array, held_out: float, random: np.random.Generator) -> t
     size = round(pairs.nnz * held_out)
     label = np.zeros(pairs.nnz, dtype=np.int8)
     label[order[:size]], label[order[size : 2 * size]] = 2, 1
-    return _where(pairs, label == 0), _where(pairs, label == 1), _where(pairs, label == 2)
+    return pairs_where(pairs, label == 0), pairs_where(pairs, label == 1), pairs_where(pairs, label == 2)
 
 
 def _last_share_of_rows(pairs: csr_array, share: float, random: np.random.Generator) -> npt.NDArray[np.bool_]:
@@ -302,10 +307,6 @@ def _last_share_of_rows(pairs: csr_array, share: float, random: np.random.Genera
     chosen = np.zeros(pairs.nnz, dtype=bool)
     chosen[order] = rank < n_chosen[users]
     return chosen
-
-
-def _where(pairs: csr_array, mask: npt.NDArray[np.bool_]) -> csr_array:
-    return pairs_matrix(pair_users(pairs)[mask], pairs.indices[mask], pairs.data[mask], pairs.shape)
 
 
 def _known_users(train: Interactions, validation: Kept, test: Kept) -> tuple[HeldOut, HeldOut]:
@@ -333,10 +334,10 @@ def _strangers(
     return HeldOut(Audience(adopted, rejected, adopted, None), targets, rejected_targets, dropped_targets)
 
 
-def _count(manifest: Manifest, fact: str) -> int:
+def _count(manifest: Manifest, fact: str, most: int = 2**53) -> int:
     count = manifest.facts.get(fact)
-    if not isinstance(count, int) or count < 0:
-        raise FolderError(f"'{manifest.path}' is damaged: '{fact}' is {count!r}, not a count")
+    if type(count) is not int or not 0 <= count <= most:  # a bool is an int too
+        raise FolderError(f"'{manifest.path}' is damaged: '{fact}' is {count!r:.40}, not a count")
     return count
 
 

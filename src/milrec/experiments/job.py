@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from milrec.data.splits import Split
-from milrec.errors import FitError, MilrecError
+from milrec.errors import FitError, MilrecError, system_sentence
 from milrec.evaluation import Evaluation, validation_measure
 from milrec.experiments.memory import forget_peak_memory, peak_memory
 from milrec.experiments.protocol import (
@@ -40,7 +40,7 @@ from milrec.interrupts import Interruptible
 from milrec.kernels.threads import available
 from milrec.recommender import Recommender, fit, refit
 from milrec.results import DialPoint, Evaluated, FitHistory, FittedSettings
-from milrec.storage import new_file, write_json
+from milrec.storage import new_file, remove_file, write_json
 from milrec.training.progress import History, Progress
 from milrec.training.settings import fit_settings
 
@@ -59,9 +59,9 @@ class Hopeless(Exception):
 def carry_out(job: Job, run: Path, send: Send) -> Outcome:
     """Fit, judge and keep; a fit that fails has an outcome too."""
     folder = job.folder(run)
-    split = Split.load(run / "split")
     watch = _Watch(job, send)
     try:
+        split = Split.load(run / "split")
         recommender = _fitted(job, folder, split, watch)
     except Hopeless:
         history = FitHistory.model_validate(vars(watch.history))
@@ -214,6 +214,14 @@ def _names() -> Iterator[str]:
         yield names.get()
 
 
+def _outcome(path: Path, run: Path, send: Send) -> Outcome:
+    """Of the job that a file describes; a full disk is a reason that may go away."""
+    try:
+        return carry_out(Job.read(path), run, send)
+    except OSError as error:
+        return Failed(error=system_sentence(error))
+
+
 def main() -> None:
     run = Path(sys.argv[1])
     lines = os.fdopen(os.dup(1), "w")  # for events alone: what libraries print goes to the log
@@ -229,7 +237,7 @@ def main() -> None:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
             forget_peak_memory()
-            write_json(path.with_name("result.json"), carry_out(Job.read(path), run, send).as_json())
+            write_json(path.with_name("result.json"), _outcome(path, run, send).as_json())
             for checkpoint in ("checkpoint.safetensors", "refit.safetensors"):
-                path.with_name(checkpoint).unlink(missing_ok=True)
+                remove_file(path.with_name(checkpoint))
         send(Ended(name=name))

@@ -13,9 +13,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from milrec.results import DialPoint, Evaluated, FitHistory, FittedSettings, Record, TrialState, damaged
+from milrec.errors import FolderError
+from milrec.locks import locked
+from milrec.records import Record, damaged
+from milrec.results import DialPoint, Evaluated, FitHistory, FittedSettings, TrialState
 from milrec.settings import Settings, build
-from milrec.storage import locked, read_json
+from milrec.storage import read_json
 
 JOBS = "jobs"  # the folder of a run that holds them
 LOCK = ".lock"  # the file that a process holds while it works in a run folder
@@ -147,8 +150,14 @@ class Job(Settings):
 
     def outcome(self, run: Path) -> Outcome | None:
         """How it ended; None if it has not."""
-        path = self.folder(run) / "result.json"
-        return read_outcome(path) if path.exists() else None
+        return self._outcome_in(self.folder(run))
+
+    def _outcome_in(self, folder: Path) -> Outcome | None:
+        path = folder / "result.json"
+        outcome = read_outcome(path) if path.exists() else None
+        if isinstance(outcome, Done) and self.judged and outcome.evaluation is None:
+            raise FolderError(f"'{path}' is damaged: the model was judged, and the evaluation is missing")
+        return outcome
 
     def finished(self, run: Path) -> Outcome | None:
         """The outcome, if there is no need to try again: it belongs to this very job, and is not a failure."""
@@ -163,8 +172,8 @@ class Job(Settings):
 
 def jobs_of(run: Path) -> list[tuple[Job, Outcome | None]]:
     """The jobs that a run has begun, with the outcomes of those that have ended."""
-    jobs = [Job.read(path) for path in sorted((run / JOBS).glob("*/job.json"))]
-    return [(job, job.outcome(run)) for job in jobs]
+    jobs = [(path, Job.read(path)) for path in sorted((run / JOBS).glob("*/job.json"))]
+    return [(job, job._outcome_in(path.parent)) for path, job in jobs]
 
 
 def is_running(run: Path) -> bool:

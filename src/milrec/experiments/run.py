@@ -20,17 +20,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from milrec.data.interactions import Interactions
 from milrec.data.simulation import Simulation, simulate
 from milrec.data.splits import Split, split_given, split_interactions, split_users
+from milrec.disk import make_folders
 from milrec.errors import FolderError, MilrecError
 from milrec.experiments.job import COMPARED
 from milrec.experiments.pool import Plan, Watcher, carry_out
 from milrec.experiments.protocol import LOCK, Done, GivenUp, Job
 from milrec.experiments.recipe import ModelEntry, Recipe
 from milrec.experiments.search import optuna_library, search
+from milrec.locks import held
 from milrec.metrics import tail
 from milrec.metrics.comparison import compare
 from milrec.results import (
@@ -47,7 +50,7 @@ from milrec.results import (
     Trial,
     Versions,
 )
-from milrec.storage import MANIFEST, folder_kind, locked, open_folder, read_json, write_manifest
+from milrec.storage import MANIFEST, folder_kind, open_folder, write_manifest
 
 _POINTS = 240  # of the popularity curve
 
@@ -120,27 +123,31 @@ def _jobs(entry: ModelEntry, recipe: Recipe, tuned: dict[str, Any]) -> list[Job]
 @contextmanager
 def _opened(recipe: Recipe, out: Path) -> Iterator[None]:
     """A run folder, new or of the same recipe, for one process at a time."""
-    if out.exists() and any(out.iterdir()) and folder_kind(out) != "run":
+    if out.exists() and not out.is_dir():
+        raise FolderError(f"'{out}' exists and is a file; choose another place for the run")
+    if out.exists() and _holds_something(out) and folder_kind(out) != "run":
         raise FolderError(f"'{out}' is not empty and holds no milrec run; choose another place")
     for path in () if recipe.data is None else (recipe.data.path, recipe.data.test):
         if path is not None and not (out / "split").exists():
             open_folder(Path(path), "data")  # before anything is written
     facts = {"title": recipe.title, "recipe": recipe.model_dump()}
-    out.mkdir(parents=True, exist_ok=True)
-    if not (out / MANIFEST).exists():
-        write_manifest(out, "run", facts, files={})
-    with locked(out / LOCK) as mine:
-        if not mine:
-            raise FolderError(f"another process is running in '{out}'; wait for it, or choose another place")
+    make_folders(out)
+    with held(out / LOCK, f"the run in '{out}' is being carried out"):
         if (out / "split").exists():
             _check_same_recipe(recipe, out)
         write_manifest(out, "run", facts, files={})
         yield
 
 
+def _holds_something(out: Path) -> bool:
+    """Anything but what a run leaves that was killed before it wrote its manifest."""
+    return any(path.name != LOCK and not path.name.startswith(f".{MANIFEST}.") for path in out.iterdir())
+
+
 def _check_same_recipe(recipe: Recipe, out: Path) -> None:
     """A run is resumed with the recipe that it was started with; only title and description may change."""
-    begun = read_json(out / MANIFEST).get("facts", {}).get("recipe", {})
+    begun = open_folder(out, "run").facts.get("recipe")
+    begun = begun if isinstance(begun, dict) else {}
     wanted = json.loads(json.dumps(recipe.model_dump()))
     for key in wanted:
         if key not in ("title", "description") and wanted[key] != begun.get(key):
@@ -232,8 +239,24 @@ def _per_user(measure: str, out: Path, findings: dict[str, _Findings]) -> dict[s
     """A measure of every user under every model, mean over the seeds; empty if the data do not have it."""
     values = {}
     for name, found in findings.items():
-        tables = [pq.read_table(job.folder(out) / "per_user.parquet") for job, _ in found.done]
+        tables = [_read_per_user(job.folder(out) / "per_user.parquet") for job, _ in found.done]
         if tables and all(measure in table.column_names for table in tables):
+            if len({table.num_rows for table in tables}) > 1:
+                raise FolderError(f"the jobs of '{name}' in '{out}' do not judge the same users; start the run again")
             by_seed = np.stack([table[measure].to_numpy() for table in tables])  # (n_seeds, n_users)
             values[name] = by_seed.mean(axis=0, dtype=np.float64)
     return values
+
+
+def _read_per_user(path: Path) -> pa.Table:
+    """The measures of single users that a job kept."""
+    try:
+        table = pq.read_table(path)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, MemoryError, ValueError) as error:
+        raise FolderError(
+            f"'{path}' is damaged ({error!s:.100}); delete the folder '{path.parent}' and run again"
+        ) from None
+    if any(kind != pa.float32() for kind in table.schema.types):
+        raise FolderError(f"'{path}' does not hold measures; delete the folder '{path.parent}' and run again")
+    return table

@@ -74,7 +74,7 @@ class Catalogue:
     """What is looked up is prepared once, when it is first needed."""
 
     def __init__(self, train: Interactions) -> None:
-        self._users, self._items = train.users["id"], train.items
+        self._users, self._items, self._has_users = train.users["id"], train.items, train.has_users
         self.popularity = train.popularity()
         self.intervals = tail_intervals(self.popularity)
 
@@ -138,10 +138,15 @@ class Catalogue:
         return _numbers(self._item_numbers, self._items["id"], ids, "item")
 
     def user_numbers(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
+        self.refuse_without_users()
         try:
             return _numbers(self._user_numbers, self._users, ids, "user")
         except UnknownIdError as error:
             raise UnknownIdError(f"{error}; for a new user, give adopted items") from None
+
+    def refuse_without_users(self) -> None:
+        if not self._has_users:
+            raise UnknownIdError("the model was saved without its users: it knows nobody; give adopted items")
 
     def items_among(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
         """The numbers of items, ignoring ids that are not in the catalogue."""

@@ -31,7 +31,14 @@ from milrec.kernels.threads import zeros
 from milrec.models.contract import ROWS, GradientModel
 from milrec.models.inputs import Reader, Users
 from milrec.models.known import GROUP
-from milrec.models.settings import INPUT_WEIGHTS, MODELS, Corruption, GradientModelSettings, OutputActivation
+from milrec.models.settings import (
+    INPUT_WEIGHTS,
+    LARGEST_WIDTH,
+    MODELS,
+    Corruption,
+    GradientModelSettings,
+    OutputActivation,
+)
 
 _GIVEN = ("n_items", "n_factors")  # arguments that every encoder takes
 _TRIED = 512  # numbers that have to be equal in all rows: two orders of summation agree by chance in many of them
@@ -47,7 +54,7 @@ class EncoderSettings(GradientModelSettings):
     default_rate: ClassVar[float] = 3e-3
     encoder_class: ClassVar[type[nn.Module]]
     model: str
-    n_factors: int = Field(200, ge=1, description="D, the size of the latents")
+    n_factors: int = Field(200, ge=1, le=LARGEST_WIDTH, description="D, the size of the latents")
     decoder: OutputActivation = "sigmoid"
     corruption: Corruption = 0.5
 

@@ -28,12 +28,18 @@ def settings_type(name: str, encoders: Sequence[type[nn.Module]] = ()) -> type[M
     return encoder_named(name, encoders)
 
 
+def model_class(settings: ModelSettings) -> type[Model]:
+    """The class that is built from these settings."""
+    module, _, name = settings.class_path.partition(":")
+    kind: type[Model] = getattr(import_module(module), name)
+    return kind
+
+
 def build_model(settings: ModelSettings, n_users: int, n_items: int, seed: int = 0) -> Model:
     """A model of the right kind and shape; what its constructor draws comes from the seed."""
     import torch
 
-    module, _, name = settings.class_path.partition(":")
-    kind: type[Model] = getattr(import_module(module), name)
+    kind = model_class(settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return kind.build(settings, n_users, n_items)

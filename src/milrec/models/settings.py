@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
-from milrec.settings import Settings
+from milrec.settings import Section
 
+LARGEST_WIDTH = 1_000_000  # of a layer
 Activation = Literal["linear", "sigmoid", "tanh", "relu"]
 OutputActivation = Annotated[Literal["sigmoid", "linear"], Field(description="activation s' of the output")]
 Corruption = Annotated[float, Field(ge=0, lt=1, description="probability that the encoder does not see an item")]
@@ -21,7 +22,7 @@ InputWeights = Annotated[
 _PLAIN_DECAY = {"mil": 5e-6, "multinomial": 2e-5, "pointwise": 2e-5, "pairwise": 2e-5, "square": 2e-5}
 
 
-class ModelSettings(Settings):
+class ModelSettings(Section):
     """What the settings of every model have."""
 
     model: str
@@ -71,7 +72,7 @@ class AutoencoderSettings(GradientModelSettings):
     title: ClassVar[str] = "autoencoder"
     class_path: ClassVar[str] = "milrec.models.autoencoders:DenoisingAutoencoder"
     model: Literal["dae"] = "dae"
-    n_factors: int = Field(200, ge=1, description="D, the size of the hidden layer")
+    n_factors: int = Field(200, ge=1, le=LARGEST_WIDTH, description="D, the size of the hidden layer")
     encoder: Activation = Field("linear", description="activation s of the hidden layer")
     decoder: OutputActivation = "sigmoid"
     corruption: Corruption = 0.5
@@ -89,7 +90,7 @@ class CollaborativeSettings(GradientModelSettings):
     class_path: ClassVar[str] = "milrec.models.autoencoders:CollaborativeAutoencoder"
     default_loss: ClassVar[str] = "pointwise"
     model: Literal["cdae"] = "cdae"
-    n_factors: int = Field(200, ge=1, description="D, the size of the hidden layer")
+    n_factors: int = Field(200, ge=1, le=LARGEST_WIDTH, description="D, the size of the hidden layer")
     encoder: Activation = Field("sigmoid", description="activation s of the hidden layer")
     decoder: OutputActivation = "sigmoid"
     corruption: Corruption = 0.5
@@ -112,8 +113,10 @@ class VariationalSettings(GradientModelSettings):
     encoder: ClassVar[str] = "tanh"
     decoder: ClassVar[str] = "linear"  # type: ignore[misc]  # a field of all others
     model: Literal["vae"] = "vae"
-    n_factors: int = Field(200, ge=1, description="size of z, what is drawn between encoder and decoder")
-    n_hidden: int = Field(600, ge=1, description="size of the hidden layers before and after z")
+    n_factors: int = Field(
+        200, ge=1, le=LARGEST_WIDTH, description="size of z, what is drawn between encoder and decoder"
+    )
+    n_hidden: int = Field(600, ge=1, le=LARGEST_WIDTH, description="size of the hidden layers before and after z")
     corruption: Corruption = 0.5
     input_weights: InputWeights = "binary"
     annealing_cap: float = Field(0.2, ge=0, description="weight β of the KL divergence once it is annealed")
@@ -132,7 +135,7 @@ class FactorizationSettings(GradientModelSettings):
     decay_form: ClassVar[str] = "scaled"
     default_decay: ClassVar[Mapping[str, float]] = {**dict.fromkeys(_PLAIN_DECAY, 100.0), "square": 10.0}
     model: Literal["mf"] = "mf"
-    n_factors: int = Field(200, ge=1, description="D, the number of factors")
+    n_factors: int = Field(200, ge=1, le=LARGEST_WIDTH, description="D, the number of factors")
     encoder: Activation = Field("linear", description="activation s of the user factors")
     decoder: OutputActivation = "sigmoid"
 
@@ -175,7 +178,7 @@ class WmfSettings(ClosedFormSettings):
     preference: ClassVar[str | None] = "linear"
     class_path: ClassVar[str] = "milrec.models.factorization:WeightedFactorization"
     model: Literal["wmf"] = "wmf"
-    n_factors: int = Field(200, ge=1, description="the number of factors")
+    n_factors: int = Field(200, ge=1, le=LARGEST_WIDTH, description="the number of factors")
     iterations: int = Field(15, ge=1, description="how many times users and then items are solved")
     regularization: float = Field(30.0, gt=0, description="λ of both factors")
     confidence: float = Field(4.0, gt=0, description="weight of an adopted pair; a missing one weighs 1")

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from milrec.records import TailName
 from milrec.report import paper
 from milrec.report.summary import TAILS, Entry, entries_of, entry_of, smoothed
-from milrec.results import Results, TailName
+from milrec.results import Results
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 LEVEL = 0.005  # a difference in NDCG@100 that does not matter

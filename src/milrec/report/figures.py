@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from milrec.records import TailName
 from milrec.report import svg
 from milrec.report.claims import CE, MIL, MULTI
 from milrec.report.paper import MIL_PAIRS
 from milrec.report.summary import TAILS, Entry, entry_of, smoothed
 from milrec.report.svg import Axis, Frame, Series
 from milrec.report.tables import PREFERENCE_NAMES, settings_text
-from milrec.results import DataFacts, Results, Search, TailName
+from milrec.results import DataFacts, Results, Search
 
 DASHES: dict[TailName, str] = {"short": "", "medium": "8 4", "long": "1.5 4"}  # as in the paper's figure 2
 _OWN_DASHES = ("6 4", "2 3", "10 3 2 3")  # pairs of A and γ that are not the paper's

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from milrec.records import TailName
 from milrec.report.paper import key
-from milrec.results import FitHistory, ModelRun, Results, TailName
+from milrec.results import FitHistory, ModelRun, Results
 
 TAILS: tuple[tuple[TailName, str], ...] = (("short", "short tail"), ("medium", "medium tail"), ("long", "long tail"))
 
@@ -92,7 +93,7 @@ class Entry:
     def curve(self) -> FitHistory | None:
         """How the fit with the first seed went, if it was validated on the way."""
         history = self.runs[0].history
-        return history if history is not None and history.measures else None
+        return history if history is not None and history.measures and history.epochs else None
 
 
 def entries_of(results: Results) -> list[Entry]:

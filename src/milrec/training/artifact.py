@@ -6,29 +6,51 @@ listed again. Nothing is unpickled; a folder with a changed, missing or foreign 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from pydantic import Field, ValidationError, field_validator
 from safetensors.torch import load_file, save_file
 from scipy.sparse import csr_array
 from torch import nn
 
-from milrec.data.interactions import Interactions, read_pairs, write_pairs
+from milrec.data.interactions import ADOPTERS, Interactions, read_pairs, write_pairs
 from milrec.errors import FolderError, MilrecError, SettingsError
 from milrec.models.contract import Model
 from milrec.models.encoders import encoder_settings
-from milrec.models.known import build_model, settings_type
+from milrec.models.known import build_model, model_class, settings_type
+from milrec.models.settings import ModelSettings
+from milrec.records import Record, first_wrong
+from milrec.results import FitHistory
 from milrec.storage import Manifest, new_folder, open_folder, require_files
-from milrec.training.progress import History
+from milrec.training.progress import History, checked_history, history_of
 from milrec.training.settings import FitSettings, fit_settings
 
 _WEIGHTS = "weights.safetensors"
 _REMOVED = "removed.arrow"
+
+
+class _Facts(Record):
+    """What the code uses of a model folder's facts; those that 0.1.0 did not write have defaults."""
+
+    settings: dict[str, Any]
+    seed: int = Field(ge=0, lt=2**63)
+    history: FitHistory | None
+    train_fingerprint: str = ""
+    fit_seconds: float = Field(0.0, ge=0)
+    refitted: bool = False
+
+    @field_validator("history")
+    @classmethod
+    def _was_fitted(cls, history: FitHistory | None) -> FitHistory | None:
+        if history is not None and not history.iterations:
+            raise ValueError("the history of a fit has at least one entry")
+        return None if history is None else checked_history(history)
 
 
 @dataclass(frozen=True)
@@ -43,11 +65,19 @@ class Fitted:
     history: History | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
+    def without_users(self) -> Fitted:
+        """The same for new users alone: it holds the items, how many users adopted each, and the weights."""
+        refuse_without_users(self.settings.model)
+        facts = {**self.facts, **self.train.facts()}
+        train = self.train.without_users()
+        return replace(self, train=train, removed=train.adopted, facts=facts)
+
     def save(self, path: str | Path, replace: bool = False) -> None:
         with new_folder(Path(path), "model", replace) as draft:
             save_file(self.model.saved_tensors(), draft.path / _WEIGHTS)
             self.train.write_into(draft)
-            write_pairs(draft.path / _REMOVED, self.removed)
+            if self.train.has_users:
+                write_pairs(draft.path / _REMOVED, self.removed)
             draft.facts.update(
                 {
                     **self.facts,
@@ -68,21 +98,50 @@ class Fitted:
         for encoder in encoders:
             encoder_settings(encoder)
         manifest = open_folder(Path(path), "model")
-        require_files(manifest, [_WEIGHTS, _REMOVED])
-        facts = manifest.facts
-        try:
-            settings = _settings(facts, encoders)
-            history = None if facts["history"] is None else History(**facts["history"])
-            seed = int(facts["seed"])
-        except _UnknownModel as error:
-            raise FolderError(f"'{path}' {error}") from None
-        except (KeyError, TypeError, ValueError, MilrecError) as error:
-            raise FolderError(f"'{path}' has settings that this milrec does not understand ({error})") from None
-        train = Interactions.read_from(manifest)
+        require_files(manifest, [_WEIGHTS])
+        facts, settings = _understood(manifest, encoders)
+        if ADOPTERS in manifest.hashes:
+            train = Interactions.read_without_users(manifest)
+            removed = train.adopted
+        else:
+            train = Interactions.read_from(manifest)
+            require_files(manifest, [_REMOVED])
+            removed = read_pairs(manifest.path / _REMOVED, train.adopted.shape)
+        model = _built(settings, train, facts.seed, manifest)
+        history = None if facts.history is None else history_of(facts.history)
+        used = {"train_fingerprint": facts.train_fingerprint, "fit_seconds": facts.fit_seconds}
+        return cls(model, settings, train, removed, facts.seed, history, {**used, **manifest.facts})
+
+
+def refuse_without_users(settings: ModelSettings) -> None:
+    """Refuse a model that has weights for each user: it cannot be kept without them."""
+    if model_class(settings).knows_users:
+        raise SettingsError(
+            f"a model '{settings.model}' has weights for each user, so there is no `without_users` for it; "
+            "fit an autoencoder (dae, vae), ease, slim or popularity"
+        )
+
+
+def _understood(manifest: Manifest, encoders: Sequence[type[nn.Module]]) -> tuple[_Facts, FitSettings]:
+    where = f"'{manifest.path}' has settings that this milrec does not understand"
+    try:
+        facts = _Facts.model_validate_json(json.dumps(manifest.facts), strict=True)
+        return facts, _settings(manifest.facts, encoders)
+    except _UnknownModel as error:
+        raise FolderError(f"'{manifest.path}' {error}") from None
+    except ValidationError as error:
+        raise FolderError(f"{where} ({first_wrong(error)})") from None
+    except (KeyError, TypeError, ValueError, MilrecError) as error:
+        raise FolderError(f"{where} ({error})") from None
+
+
+def _built(settings: FitSettings, train: Interactions, seed: int, manifest: Manifest) -> Model:
+    try:
         model = build_model(settings.model, train.n_users, train.n_items, seed)
-        _read_weights(model, manifest)
-        removed = read_pairs(manifest.path / _REMOVED, train.adopted.shape)
-        return cls(model, settings, train, removed, seed, history, facts)
+    except MemoryError:
+        raise FolderError(f"'{manifest.path}' needs more memory for its model than there is") from None
+    _read_weights(model, manifest)
+    return model
 
 
 class _UnknownModel(Exception):
@@ -102,16 +161,22 @@ def _read_weights(model: Model, manifest: Manifest) -> None:
     path = manifest.path / _WEIGHTS
     try:
         weights = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise FolderError(f"'{path}' is not a safetensors file ({error})") from None
-    expected = {name: tuple(value.shape) for name, value in model.tensors().items()}
-    found = {name: tuple(value.shape) for name, value in weights.items()}
+    except Exception as error:  # SafetensorError is a plain Exception, and damaged headers raise others too
+        raise FolderError(f"'{path}' is not a safetensors file ({error!s:.200})") from None
+    expected = {name: (tuple(value.shape), value.dtype) for name, value in model.tensors().items()}
+    found = {name: (tuple(value.shape), value.dtype) for name, value in weights.items()}
     if found != expected:
-        raise FolderError(f"'{path}' has weights {found}; these settings and ids need {expected}")
-    types = {name: value.dtype for name, value in model.tensors().items()}
+        other = sorted(set(found.items()) ^ set(expected.items()), key=str)[0][0]
+        raise FolderError(
+            f"'{path}' does not hold the weights of this model: '{other:.60}' is {_shown(found.get(other))}; "
+            f"these settings and ids need {_shown(expected.get(other))}"
+        )
     fitted = {name for name, _ in model.named_parameters()}
-    finite = all(bool(torch.isfinite(value).all()) for name, value in weights.items() if name in fitted)
-    if not finite or any(value.dtype != types[name] for name, value in weights.items()):
-        raise FolderError(f"'{path}' has weights that are not finite 32-bit numbers")
+    if not all(bool(torch.isfinite(value).all()) for name, value in weights.items() if name in fitted):
+        raise FolderError(f"'{path}' has weights that are not finite")
     model.load_state_dict(weights)
     model.eval()
+
+
+def _shown(kind: tuple[tuple[int, ...], torch.dtype] | None) -> str:
+    return "missing" if kind is None else f"{kind[0]} of {kind[1]}"

@@ -7,23 +7,54 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from pydantic import Field, ValidationError, field_validator
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from milrec.data.interactions import Interactions
 from milrec.errors import FitError
 from milrec.models.contract import GradientModel
+from milrec.records import Record, first_wrong
+from milrec.results import FitHistory
 from milrec.storage import new_file
 from milrec.training.adam import Adam
-from milrec.training.progress import History
+from milrec.training.progress import History, checked_history, history_of
 from milrec.training.settings import GradientFit
+
+
+class _Saved(Record):
+    """The state of a fit apart from its tensors, as a checkpoint holds it."""
+
+    fingerprint: str
+    iteration: int = Field(ge=0)
+    loss_sum: str  # in hexadecimal, to the last bit
+    loss_count: int = Field(ge=0)
+    history: FitHistory
+    sha256: str | None = None  # of the tensors, in checkpoints of 0.1.0
+
+    @property
+    def sum_of_losses(self) -> float:
+        return float.fromhex(self.loss_sum)
+
+    @field_validator("history")
+    @classmethod
+    def _adds_up(cls, history: FitHistory) -> FitHistory:
+        return checked_history(history)
+
+    @field_validator("loss_sum")
+    @classmethod
+    def _is_a_number(cls, text: str) -> str:
+        if not math.isfinite(float.fromhex(text)):
+            raise ValueError("a sum of losses is finite")
+        return text
 
 
 class FitState:
@@ -83,28 +114,25 @@ class FitState:
             "loss_sum": self.loss_sum.hex(),
             "loss_count": self.loss_count,
             "history": asdict(self.history),
-            "sha256": _digest(tensors),
         }
+        text = json.dumps(state)
         with new_file(path) as draft:
-            save_file(tensors, draft, metadata={"milrec": json.dumps(state)})
+            save_file(tensors, draft, metadata={"milrec": text, "sha256": _digest(text, tensors)})
 
     def read(self, path: Path) -> None:
         try:
-            with safe_open(path, framework="pt") as file:
-                state = json.loads((file.metadata() or {})["milrec"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            if state["sha256"] != _digest(tensors):
-                raise ValueError("its hash differs")
-            whose, self.iteration = state["fingerprint"], int(state["iteration"])
-            self.history = History(**state["history"])
-            self.loss_sum, self.loss_count = float.fromhex(state["loss_sum"]), int(state["loss_count"])
-        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-            raise FitError(f"checkpoint '{path}' cannot be read ({error}); delete it to start over") from None
-        if whose != self.fingerprint:
+            saved, tensors = _read_whole(path)
+        except ValidationError as error:
+            raise FitError(f"checkpoint '{path}' is damaged at {first_wrong(error)}; delete it to start over") from None
+        except Exception as error:  # SafetensorError is a plain Exception, and damaged headers raise others too
+            raise FitError(f"checkpoint '{path}' cannot be read ({error!s:.200}); delete it to start over") from None
+        if saved.fingerprint != self.fingerprint:
             raise FitError(
                 f"checkpoint '{path}' belongs to a fit with other data, settings or seed; resume with the same ones, "
                 "or delete it to start over"
             )
+        self.iteration, self.history = saved.iteration, history_of(saved.history)
+        self.loss_sum, self.loss_count = saved.sum_of_losses, saved.loss_count
         self._take(tensors, path)
 
     def _take(self, tensors: dict[str, Tensor], path: Path) -> None:
@@ -122,8 +150,12 @@ class FitState:
                 value.copy_(saved)
         for name, value in self.model.tensors().items():
             for kind, kept in (("best", self.best), ("average", self.average)):
-                if f"{kind}.{name}" in tensors:
-                    kept[name] = tensors[f"{kind}.{name}"].to(value.device)
+                saved = tensors.get(f"{kind}.{name}")
+                if saved is None:
+                    continue
+                if saved.shape != value.shape or saved.dtype != value.dtype:
+                    raise FitError(f"checkpoint '{path}' does not match the model: '{kind}.{name}' has another shape")
+                kept[name] = saved.to(value.device)
 
 
 def fingerprint(train: Interactions, settings: GradientFit, seed: int) -> str:
@@ -133,7 +165,35 @@ def fingerprint(train: Interactions, settings: GradientFit, seed: int) -> str:
     return json.dumps([plain, seed, train.fingerprint()], sort_keys=True)
 
 
-def _digest(tensors: dict[str, Tensor]) -> str:
+def _read_whole(path: Path) -> tuple[_Saved, dict[str, Tensor]]:
+    """What a checkpoint holds, compared with its hash.
+
+    Checkpoints of 0.1.0 have a hash of their tensors alone, inside the state; they are read as before.
+    """
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    saved = _Saved.model_validate_json(metadata["milrec"], strict=True)
+    if set(metadata) == {"milrec"} and saved.sha256 is not None:
+        same = saved.sha256 == _first_digest(tensors)
+    else:
+        same = metadata.get("sha256") == _digest(metadata["milrec"], tensors)
+    if not same:
+        raise ValueError("it has changed since it was written: its hash differs")
+    return saved, tensors
+
+
+def _digest(text: str, tensors: dict[str, Tensor]) -> str:
+    """One hash for all of a checkpoint: the state, and each tensor's name, type, shape and content."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"\0{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
+        digest.update(value.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _first_digest(tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())

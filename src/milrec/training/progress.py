@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from milrec.results import FitHistory
+
 
 @dataclass
 class History:
@@ -36,6 +38,28 @@ class History:
 
     def validations_since_best(self) -> int:
         return len(self.measures) - 1 - self.measures.index(max(self.measures)) if self.measures else 0
+
+
+def checked_history(saved: FitHistory) -> FitHistory:
+    """The whole history of a fit, not one that was thinned out for a report: a ValueError if it does not add up."""
+    if saved.kept_iteration is not None and (not saved.measures or saved.kept_iteration not in saved.iterations):
+        raise ValueError("the weights that were kept are not those of a validation")
+    if len(saved.losses) != len(saved.iterations) or len(saved.seconds) != len(saved.iterations):
+        raise ValueError("a loss or a time is missing")
+    return saved
+
+
+def history_of(saved: FitHistory) -> History:
+    """A history as it was read from a file."""
+    return History(
+        iterations=list(saved.iterations),
+        epochs=list(saved.epochs),
+        losses=list(saved.losses),
+        measures=list(saved.measures),
+        seconds=list(saved.seconds),
+        kept_iteration=saved.kept_iteration,
+        stopped_early=saved.stopped_early,
+    )
 
 
 @dataclass(frozen=True)

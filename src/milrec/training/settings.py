@@ -16,7 +16,7 @@ from milrec.losses import LOSSES, Loss
 from milrec.metrics.names import known_measure
 from milrec.models.known import build_model, settings_type
 from milrec.models.settings import MODELS, ClosedFormSettings, GradientModelSettings, ModelSettings
-from milrec.settings import Settings, build, changed
+from milrec.settings import Section, Settings, build, changed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +31,7 @@ _WHOLE_CATALOGUE = 50_000  # up to this many items, every step can use them all
 SECTIONS = ("model", "loss", "target_set", "training")
 
 
-class TargetSettings(Settings):
+class TargetSettings(Section):
     """Which missing items of a user enter the loss (section 3.3 of the paper)."""
 
     target_set: Literal["per_user", "shared", "expectation", "all", "auto"] = Field(
@@ -39,13 +39,13 @@ class TargetSettings(Settings):
         description="missing items drawn for each user, drawn once per batch, weighted by their chance of being drawn, "
         "or all with weight 1; auto: expectation up to 50,000 items, shared beyond",
     )
-    target_factor: float = Field(50, gt=0, description="missing items drawn per user = factor × median adopted")
+    target_factor: float = Field(50, gt=0, le=1e9, description="missing items drawn per user = factor × median adopted")
     rejected_as: Literal["rejected", "missing"] = Field(
         "rejected", description="how the loss treats rejected entries: as rejected, or as missing like any other"
     )
 
 
-class TrainingSettings(Settings):
+class TrainingSettings(Section):
     """How a model is fitted."""
 
     batch_size: int | None = Field(

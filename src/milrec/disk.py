@@ -1,0 +1,152 @@
+"""What it takes for a write to last through a power cut, or to leave nothing behind when it fails.
+
+What is being written lies in a folder of its own beside its place, called `.NAME.milrec-XXXXXXXX.tmp`; a folder that
+is being replaced is called `.NAME.milrec-XXXXXXXX.old` for a moment. Whoever holds the lock of the place may remove
+or restore what a killed process left there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from milrec.errors import MilrecError
+from milrec.interrupts import pause_point
+
+_WINDOWS = sys.platform == "win32"
+_UNSYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}  # some file systems sync files, and no folders
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # how safetensors passes on what the system said
+
+
+def draft_folder(place: Path) -> Path:
+    """A new folder beside a place for what will be renamed to it."""
+    return Path(tempfile.mkdtemp(prefix=f".{place.name}.milrec-", suffix=".tmp", dir=place.parent))
+
+
+def retired_folder(place: Path) -> Path:
+    """A new, empty folder beside a place that a folder from there can be renamed to."""
+    return Path(tempfile.mkdtemp(prefix=f".{place.name}.milrec-", suffix=".old", dir=place.parent))
+
+
+def leftovers(place: Path, kind: str) -> list[Path]:
+    """The folders of one kind, `tmp` or `old`, that killed processes left beside a place."""
+    name = re.compile(rf"\.{re.escape(place.name)}\.milrec-[a-z0-9_]{{8}}\.{kind}")
+    try:
+        return sorted(path for path in place.parent.iterdir() if name.fullmatch(path.name) and path.is_dir())
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def sweep(place: Path) -> None:
+    """Remove what killed processes left beside a place; only for those who hold its lock."""
+    for path in [*leftovers(place, "tmp"), *leftovers(place, "old")]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def read_text(file: Path, most: int = 1 << 27) -> str:
+    """A text file in UTF-8; refused with a ValueError if it is larger than such a file can be, or has no end."""
+    with Path(file).open("rb") as handle:
+        content = handle.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it is larger than {most >> 20} MiB")
+    return content.decode("utf-8")
+
+
+def sync_file(file: Path) -> None:
+    with file.open("r+b") as handle:  # Windows flushes nothing that was opened for reading only
+        os.fsync(handle.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder last: a file that was synced may still be lost with its name."""
+    if _WINDOWS:  # which syncs no folders
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _UNSYNCED:
+            raise
+    finally:
+        os.close(handle)
+
+
+def make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those above it, so that they last; returns those that were not there, the lowest first."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(made):
+        sync_folder(path.parent)
+    return made
+
+
+def remove_empty(folders: list[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # something is in it, or it is gone
+            folder.rmdir()
+
+
+def replace_file(draft: Path, to: Path) -> None:
+    """Put a finished file in place: its content lasts before its new name does."""
+    readable(draft)
+    sync_file(draft)
+    draft.replace(to)
+    sync_folder(to.parent)
+
+
+def replace_folder(draft: Path, to: Path) -> None:
+    """Put a finished folder, whose files are synced, in place of nothing, of an empty folder or of an older one."""
+    readable(draft)
+    sync_folder(draft)
+    if not to.exists() or not any(to.iterdir()):
+        _rename_folder(draft, to)
+        sync_folder(to.parent)
+        return
+    retired = retired_folder(to)
+    _rename_folder(to, retired)
+    pause_point("between two renames")
+    _rename_folder(draft, to)
+    sync_folder(to.parent)  # before the older one is gone for good
+    shutil.rmtree(retired, ignore_errors=True)
+
+
+def restore_folder(retired: Path, to: Path) -> None:
+    """Undo the first half of a replacement whose second half never came."""
+    _rename_folder(retired, to)
+    sync_folder(to.parent)
+
+
+def _rename_folder(folder: Path, to: Path) -> None:
+    """In one step, also to the place of an empty folder; except on Windows, which wants that place free."""
+    if _WINDOWS and to.exists():
+        to.rmdir()
+    folder.replace(to)
+
+
+def readable(path: Path) -> None:
+    """Let those read a file, or enter a folder, whom the account lets: some libraries let only its owner."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+
+
+@contextmanager
+def system_errors(place: Path) -> Iterator[None]:
+    """What libraries say about a full or broken disk while they write, as an OSError that names the place."""
+    try:
+        yield
+    except MilrecError:
+        raise
+    except Exception as error:
+        rust = None if isinstance(error, OSError) else _RUST_ERROR.search(str(error))
+        number = int(rust[1]) if rust else getattr(error, "errno", None)
+        if not isinstance(number, int) or getattr(error, "filename", None) is not None:
+            raise
+        raise OSError(number, os.strerror(number), str(place)) from error
