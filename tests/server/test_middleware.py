@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from milrec.server.access import known_hosts
+from milrec.server.gate.access import known_hosts
 from milrec.server.app import Server, create_app
-from milrec.server.keys import Keys, new_key
+from milrec.server.gate.keys import Keys, new_key
 from milrec.server.limits import Limits
 from milrec.server.registry import Registry
 from pausing import LONG
