@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csr_array
 
-from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError
+from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError, cut
 from milrec.storage import Draft, Manifest, new_folder, open_folder, require_files
 
 Numbers = npt.NDArray[np.integer[Any]]
@@ -156,7 +156,7 @@ def numbers_of(ids: pa.ChunkedArray, wanted: list[Any], what: str) -> npt.NDArra
     values = [_as_id(value, ids.type, what) for value in wanted]
     found = pc.index_in(pa.array(values, type=ids.type), value_set=ids.combine_chunks())
     if found.null_count:
-        missing = [str(value) for value, number in zip(wanted, found.to_pylist(), strict=True) if number is None]
+        missing = [cut(value) for value, number in zip(wanted, found.to_pylist(), strict=True) if number is None]
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise UnknownIdError(f"unknown {what} {', '.join(repr(name) for name in missing[:5])}{more}")
     numbers: npt.NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -312,14 +312,14 @@ def _as_id(value: Any, id_type: pa.DataType, what: str) -> Any:
     text = str(value)
     if not pa.types.is_integer(id_type):
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise UnknownIdError(f"unknown {what} {text!a}: it is not Unicode text")
+            raise UnknownIdError(f"unknown {what} {cut(text)!a}: it is not Unicode text")
         return text
     try:
         number = int(text)
     except ValueError:
-        raise UnknownIdError(f"unknown {what} '{value}': the {what}s here are whole numbers") from None
+        raise UnknownIdError(f"unknown {what} '{cut(text)}': the {what}s here are whole numbers") from None
     if str(number) != text or not -(2**63) <= number < 2**63:
-        raise UnknownIdError(f"unknown {what} '{value}'")
+        raise UnknownIdError(f"unknown {what} '{cut(text)}'")
     return number
 
 

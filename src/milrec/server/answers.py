@@ -17,6 +17,8 @@ from milrec.server.requests import invalid_request
 
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
+_LONGEST_SENTENCE = 2_000
+
 Tail = Literal["short", "medium", "long"]
 
 
@@ -194,7 +196,8 @@ def text_response(text: str, status: int = 200, headers: Any = None) -> Response
 
 
 def error_response(sentence: str, status: int, headers: Any = None) -> Response:
-    return json_response({"error": sentence}, status, headers)
+    """One sentence; its parts are short already, and no mistake of ours may send back all that was received."""
+    return json_response({"error": sentence[:_LONGEST_SENTENCE]}, status, headers)
 
 
 def add_error_answers(app: FastAPI) -> None:

@@ -97,7 +97,10 @@ class Server:
 
     def __post_init__(self) -> None:
         batcher = self.registry.batcher
-        object.__setattr__(self, "capacity", Capacity(self.limits, lambda: batcher.portion_seconds))
+        capacity = Capacity(self.limits, lambda: batcher.portion_seconds)
+        object.__setattr__(self, "capacity", capacity)
+        self.metrics.under_way.set_function(lambda: capacity.used)
+        self.metrics.allowed.set_function(lambda: min(capacity.limit, self.limits.max_running))
 
     async def call(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """The result of some work, done by the scoring thread."""

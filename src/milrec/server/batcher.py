@@ -20,6 +20,7 @@ from milrec.lists.query import Answer, Asked, Query
 from milrec.server.limits import work_in
 from milrec.server.model import Served
 
+STOPPING = "the server is stopping; try again when it is back"
 _PORTION = 10_000  # items, reasons and rules to work on before another model has its turn
 _REMEMBERED = 8  # portions whose time is remembered
 _FOLDED_IN = 8  # new users in a portion, where the factors of each have to be fitted
@@ -75,7 +76,7 @@ class Batcher:
     def check(self) -> None:
         """Refuse work that would wait for ever."""
         if self._stopped:
-            raise BusyError("the server is stopping; try again when it is back")
+            raise BusyError(STOPPING)
 
     def stop(self) -> None:
         """Finish the work that waits, then end; later work is refused."""

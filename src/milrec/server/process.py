@@ -12,17 +12,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from math import ceil
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from milrec.errors import SettingsError
 
 if TYPE_CHECKING:
     from milrec.server.app import Server
 
-_BACKLOG = 1024  # connections that wait to be accepted, and the most that are accepted at once
-_OTHER_FILES = 256  # files and pipes that a server has open, generously
 _SWITCH_SECONDS = 0.0002  # not 0.005: the scoring thread would keep the one that talks to clients waiting for so long
 
 
@@ -53,21 +49,15 @@ def _why_not(host: str, port: int, error: OSError | UnicodeError) -> str:
 
 def run(server: Server, taken: socket.socket, started: Callable[[str], None]) -> None:
     """Serve until a signal ends it; `started` is called with the server's URL as soon as it answers."""
-    import uvicorn
     from uvicorn.server import HANDLED_SIGNALS
 
-    from milrec.server.app import create_app
-    from milrec.server.gate.connections import Connection, Connections
+    from milrec.server.gate.listener import Listener
     from milrec.server.telemetry import log
 
-    host, port = taken.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     names = [served.name for served in server.registry.models]
-    most, backlog = connections_allowed(server.limits.max_connections)
-    connections = Connections(server.limits, server.capacity, server.metrics, most)
 
-    class Process(uvicorn.Server):
-        """uvicorn's server with our signals: those that end it end it with code 0, and SIGHUP reloads the models."""
+    class Process(Listener):
+        """A listener with our signals: those that end it end it with code 0, and SIGHUP reloads the models."""
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -80,53 +70,10 @@ def run(server: Server, taken: socket.socket, started: Callable[[str], None]) ->
                 yield
             reloading.cancel()
 
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            loop = asyncio.get_running_loop()
-            loop.set_exception_handler(_note_loop_error)
-            connections.watch(loop)
-            await super().startup(sockets)
-            if most < server.limits.max_connections:
-                log.warning("the system allows fewer files", extra={"facts": {"max_connections": most}})
-            log.info("serving", extra={"facts": {"address": address, "models": names, "keys": bool(server.keys)}})
-            started(address)
-
     _write_log()
-    config = uvicorn.Config(
-        create_app(server),
-        loop="asyncio",  # uvloop leaves some of many connections waiting for seconds (docs/log.md)
-        http=cast(Any, partial(Connection, connections)),
-        backlog=backlog,
-        timeout_keep_alive=ceil(server.limits.idle_timeout),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        ws="none",
-        timeout_graceful_shutdown=int(server.limits.timeout) + 1,
-    )
     sys.setswitchinterval(_SWITCH_SECONDS)
-    Process(config).run([taken])
+    Process(server, taken, started).run([taken])
     log.info("stopped")
-
-
-def connections_allowed(wanted: int) -> tuple[int, int]:
-    """How many connections may be open, and how many may wait to be: as many as are wanted, or as there are handles.
-
-    The limit on open files is raised to what is needed, as far as the system lets us.
-    """
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return wanted, _BACKLOG
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _BACKLOG + _OTHER_FILES
-    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        except (OSError, ValueError):  # macOS: the kernel's own limit is lower still
-            most = soft
-    backlog, others = min(_BACKLOG, most // 4), min(_OTHER_FILES, most // 4)
-    return min(wanted, most - backlog - others), backlog
 
 
 def _write_log() -> None:
@@ -138,15 +85,6 @@ def _write_log() -> None:
     handler.addFilter(Seldom())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-
-
-def _note_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """asyncio reports each connection that it cannot accept with a traceback, thousands of times a second."""
-    error = context.get("exception")
-    if isinstance(error, OSError) and "accept" in context["message"]:
-        logging.getLogger("asyncio").warning("a connection cannot be accepted (%s)", error.strerror)
-    else:
-        loop.default_exception_handler(context)
 
 
 @contextmanager

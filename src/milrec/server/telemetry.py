@@ -37,6 +37,10 @@ class Metrics:
             "milrec_request_seconds", "Time to the end of an answer", ["route"], buckets=_SECONDS, registry=own
         )
         self.running = Gauge("milrec_requests_running", "Requests being answered now", registry=own)
+        self.under_way = Gauge("milrec_lists_running", "Lists, or other work, under way now", registry=own)
+        self.allowed = Gauge(
+            "milrec_lists_allowed", "How many may be under way before further ones are refused", registry=own
+        )
         self.connections = Gauge("milrec_connections", "Open connections", registry=own)
         self.closed = Counter(
             "milrec_connections_closed", "Connections that the server closed", ["reason"], registry=own

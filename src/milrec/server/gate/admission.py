@@ -93,7 +93,7 @@ class Admission:
         try:
             body = await self._body(scope, receive)
         except _TooLargeError:
-            return await refuse(scope, receive, send, 413, self._too_large, connection="close")
+            return await refuse(scope, receive, send, 413, self._too_large)
         if body is None:
             return  # the client has gone
         if not is_work:

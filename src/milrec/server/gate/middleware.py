@@ -14,6 +14,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from milrec.server.batcher import STOPPING
 from milrec.server.gate.access import KEY_OWNER, header, refuse
 from milrec.server.gate.admission import RELOAD, RETRY_SECONDS
 from milrec.server.telemetry import Metrics, log
@@ -78,6 +79,9 @@ class RequestLog:
         self._metrics.running.inc()
         try:
             await self._app(scope, receive, noting)
+        except asyncio.CancelledError:  # the server stops, and has waited for long enough
+            if status == _CLIENT_HAS_GONE:
+                await refuse(scope, receive, noting, 503, STOPPING, retry_after=RETRY_SECONDS)
         except Exception:  # the app has answered already
             log.exception("failed", extra={"facts": {"id": scope[_REQUEST_ID]}})
         finally:
@@ -169,19 +173,29 @@ class TimeLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "POST" and RELOAD.fullmatch(scope["path"]):
             return await self._app(scope, receive, send)
-        answering = False
+        arrived = False
 
-        async def noting(message: Message) -> None:
-            nonlocal answering
-            answering = True
+        async def noting_arrival() -> Message:
+            nonlocal arrived
+            message = await receive()
+            arrived = not message.get("more_body", False)
+            return message
+
+        async def noting_answer(message: Message) -> None:
+            limit.reschedule(None)  # half an answer cannot be taken back; how long it may take is up to the connection
             await send(message)
 
         try:
             async with asyncio.timeout(self._seconds) as limit:
-                await self._app(scope, receive, noting)
+                await self._app(scope, noting_arrival, noting_answer)
         except TimeoutError:
             if not limit.expired():
                 raise
-            if not answering:  # half an answer cannot be taken back
-                sentence = f"there was no answer within {self._seconds:g} seconds; ask for less, or try again"
-                await refuse(scope, receive, send, 503, sentence, retry_after=RETRY_SECONDS, connection="close")
+            await self._give_up(scope, receive, send, arrived)
+
+    async def _give_up(self, scope: Scope, receive: Receive, send: Send, arrived: bool) -> None:
+        if not arrived:
+            sentence = f"the request did not arrive within {self._seconds:g} seconds"
+            return await refuse(scope, receive, send, 408, sentence, connection="close")
+        sentence = f"there was no answer within {self._seconds:g} seconds; ask for less, or try again"
+        await refuse(scope, receive, send, 503, sentence, retry_after=RETRY_SECONDS, connection="close")
