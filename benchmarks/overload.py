@@ -43,7 +43,8 @@ def overload(out: Path, seconds: float) -> dict[str, Any]:
     own, its = _cores()
     os.sched_setaffinity(0, own)
     found: dict[str, Any] = {}
-    with server(folder, "--idle-timeout", "600", cores=its) as (port, _):
+    with server(folder, "--idle-timeout", "600", cores=its) as serving:
+        port = serving.port
         asyncio.run(load(port, 64, min(seconds, 5), lambda number: lists(users, number)))  # warm
         closed = asyncio.run(load(port, 64, seconds, lambda number: lists(users, number)))
         capacity = closed.figures()["per_second"]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -33,11 +34,24 @@ def model_folder(folder: Path, seed: int = 0) -> Path:
     return place
 
 
+@dataclass(frozen=True)
+class Serving:
+    """A server in a process of its own."""
+
+    port: int
+    process: subprocess.Popen[str]
+
+    def memory(self) -> float:
+        """Megabytes that it has in memory."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
 @contextmanager
 def server(
     folder: Path, *options: str, cores: set[int] | None = None, log: IO[str] | int = subprocess.DEVNULL
-) -> Iterator[tuple[int, int]]:
-    """A running server: its port and process id."""
+) -> Iterator[Serving]:
+    """A running server, which is ended with the block; on some cores alone, if so wanted."""
     command = [sys.executable, "-m", "milrec", "serve", str(folder), "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     if cores is not None:
@@ -46,7 +60,7 @@ def server(
     try:
         found = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
         assert found is not None, "the server did not start"
-        yield int(found[1]), process.pid
+        yield Serving(int(found[1]), process)
     finally:
         process.terminate()
         process.wait()
@@ -57,9 +71,3 @@ def lists(users: list[str], number: int = 0) -> Iterator[bytes]:
     """Requests for lists of 20 for known users, beginning with another user for each client."""
     for user in itertools.cycle(users[number * 61 % len(users) :] + users[: number * 61 % len(users)]):
         yield post("/v1/recommend", {"user": user})
-
-
-def memory(process: int) -> float:
-    """Megabytes that a process has in memory."""
-    text = Path(f"/proc/{process}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0]) / 1024

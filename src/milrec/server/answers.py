@@ -160,7 +160,17 @@ class Curve(BaseModel):
 
 def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
     """An answer of the library as the server sends it, with ids as text."""
-    items = [
+    return {
+        "model": served.name,
+        "items": items_json(answer),
+        "unmet": list(answer.unmet),
+        "shares": answer.shares,
+        "mean_popularity": answer.mean_popularity,
+    }
+
+
+def items_json(answer: Answer) -> list[dict[str, Any]]:
+    return [
         {
             "rank": one.rank,
             "item": str(one.item),
@@ -173,13 +183,6 @@ def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
         }
         for one in answer.items
     ]
-    return {
-        "model": served.name,
-        "items": items,
-        "unmet": list(answer.unmet),
-        "shares": answer.shares,
-        "mean_popularity": answer.mean_popularity,
-    }
 
 
 def in_json(value: Any) -> str:

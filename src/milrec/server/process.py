@@ -51,7 +51,7 @@ def run(server: Server, taken: socket.socket, started: Callable[[str], None]) ->
     """Serve until a signal ends it; `started` is called with the server's URL as soon as it answers."""
     from uvicorn.server import HANDLED_SIGNALS
 
-    from milrec.server.gate.listener import Listener
+    from milrec.server.listener import Listener
     from milrec.server.telemetry import log
 
     names = [served.name for served in server.registry.models]

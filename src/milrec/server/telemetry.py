@@ -42,6 +42,7 @@ class Metrics:
             "milrec_lists_allowed", "How many may be under way before further ones are refused", registry=own
         )
         self.connections = Gauge("milrec_connections", "Open connections", registry=own)
+        self.arriving = Gauge("milrec_arriving_bytes", "Bytes of bodies that are not complete", registry=own)
         self.closed = Counter(
             "milrec_connections_closed", "Connections that the server closed", ["reason"], registry=own
         )

@@ -21,6 +21,7 @@ BUSY = "the server is busy; try again in a second"
 RETRY_SECONDS = "1"
 RELOAD = re.compile(r"/v1/models/[^/]+/reload")
 _FIRST_LIMIT = 64.0  # lists under way, until the first measurement: making 64 takes hardly longer than making one
+_REMEMBERED_SECONDS = 1.0
 _TRUST = 0.5  # in a measurement, as against those before it
 
 
@@ -34,6 +35,7 @@ class Capacity:
         self.arrived = 0  # requests that are complete, and about to be taken on in this turn of the event loop
         self.limit = _FIRST_LIMIT
         self._measuring_since: float | None = None
+        self._refused_at = 0.0
         self._done = 0
 
     @contextmanager
@@ -51,22 +53,29 @@ class Capacity:
         """What had arrived has been taken on by now, or refused."""
         self.arrived = 0
 
-    def full(self) -> bool:
-        """Whether there is too much to do already; asked of each request before it is read, and noted if so."""
-        full = self.used + self.arrived >= min(self.limit, self._limits.max_running)
-        if full:
-            self._note_refusal()
-        return full
+    def full(self, more: int = 0) -> bool:
+        """Whether there is too much to do already, with some more; asked of each request, and noted if it is so."""
+        if self.used + more < self._limit():
+            return False
+        self._note_refusal()
+        return True
 
     def check(self, number: int, own: int = 0) -> None:
         """Refuse to take on so many lists more, for a request that has taken some of its own already."""
-        if self.used + number > self._limits.max_running or self.used - own >= self.limit:
+        if self.used + number > self._limits.max_running or self.used - own >= self._limit():
             self._note_refusal()
             raise BusyError(BUSY)
 
+    def _limit(self) -> float:
+        """A measurement that found the server slow holds while there is too much to do, and is then forgotten."""
+        if self.limit < _FIRST_LIMIT and time.monotonic() - self._refused_at > _REMEMBERED_SECONDS:
+            self.limit = _FIRST_LIMIT
+        return min(self.limit, self._limits.max_running)
+
     def _note_refusal(self) -> None:
+        self._refused_at = time.monotonic()
         if self._measuring_since is None:
-            self._measuring_since, self._done = time.monotonic(), 0
+            self._measuring_since, self._done = self._refused_at, 0
 
     def _measure(self, spent: float) -> None:
         """Enough was under way when the measurement began to keep the server busy until it ends."""

@@ -227,8 +227,10 @@ class Connection(HttpToolsProtocol):
 
     def _is_too_much(self) -> bool:
         """Whether a request is refused at once; one that waits for an answer before its own is left to the app."""
-        free = self.cycle is None or self.cycle.response_complete
-        return free and self._is_work() and self.parser.get_method() in (b"GET", b"POST") and self._all.capacity.full()
+        if not self._is_work() or self.parser.get_method() not in (b"GET", b"POST"):
+            return False
+        capacity = self._all.capacity
+        return (self.cycle is None or self.cycle.response_complete) and capacity.full(capacity.arrived)
 
     def _shed_request(self) -> None:
         method = self.parser.get_method().decode()

@@ -52,6 +52,7 @@ class Connections:
         self._closed: Counter[str] = Counter()
         self._logged_at = 0.0
         metrics.connections.set_function(self.__len__)
+        metrics.arriving.set_function(lambda: self.arriving)
 
     def __len__(self) -> int:
         return sum(map(len, self._phases.values()))
