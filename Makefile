@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 MILREC_TEST_DATA ?= $(abspath $(wildcard ../shared/data))
 export MILREC_TEST_DATA
 
-.PHONY: demo serve-demo test check format browser ml-1m bench bench-serve clean
+.PHONY: demo serve-demo test check format browser ml-1m bench bench-serve soak clean
 
 demo: $(VENV)/.installed
 	$(BIN)/milrec demo --out milrec-demo
@@ -55,9 +55,15 @@ ml-1m: $(VENV)/.installed
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks --out runs/bench $(if $(ML_1M),--ml-1m $(ML_1M))
 
-# The server under load, about two minutes on two quiet cores; ten minutes of mixed load: make bench-serve SOAK=10
+# The server under load and overload, about four minutes on two quiet cores.
 bench-serve: $(VENV)/.installed-serve
-	$(BIN)/python -m benchmarks.serve --out runs/bench-serve $(if $(SOAK),--soak $(SOAK))
+	$(BIN)/python -m benchmarks.serve --out runs/bench-serve
+	$(BIN)/python -m benchmarks.overload --out runs/bench-serve
+
+# Mixed load with faults, and whether the server bore it: make soak [SOAK_MINUTES=30]
+SOAK_MINUTES ?= 30
+soak: $(VENV)/.installed-serve
+	$(BIN)/python -m benchmarks.soak --out runs/soak --minutes $(SOAK_MINUTES)
 
 # Pages are tested in a real browser: Debian's chromium, installed if it is missing.
 browser:

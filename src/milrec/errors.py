@@ -62,4 +62,10 @@ def system_sentence(error: OSError) -> str:
 
 def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The sentence for a name that is not in a list, followed by the list."""
-    return f"unknown {what} '{name}'; known {what}s: {', '.join(sorted(known))}"
+    return f"unknown {what} '{cut(name)}'; known {what}s: {', '.join(sorted(known))}"
+
+
+def cut(value: object) -> str:
+    """A value as an error repeats it: no more than 80 characters of it."""
+    text = str(value)
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from milrec.disk import read_text
-from milrec.errors import SettingsError
+from milrec.errors import SettingsError, cut
 
 S = TypeVar("S", bound="Settings")
 _LARGEST_NUMBER = 1e38  # single precision ends just above
@@ -97,8 +97,10 @@ def sentence_of(errors: Sequence[Any], form: type[BaseModel], where: str = "", n
 
 def shown(value: Any) -> str:
     """A value as an error shows it, not too much of it."""
-    text = repr(value[:80] if isinstance(value, str | list) else value)
-    return text if len(text) <= 80 else text[:79] + "…"
+    try:
+        return cut(repr(value[:80] if isinstance(value, str | list) else value))
+    except RecursionError:
+        return f"a {type(value).__name__} in which hundreds of others are nested"
 
 
 def _followed(form: type[BaseModel], path: Sequence[int | str]) -> tuple[type[BaseModel], str]:

@@ -8,7 +8,7 @@ import pytest
 
 import milrec
 from milrec.server.app import Server, create_app
-from milrec.server.keys import new_key
+from milrec.server.gate.keys import new_key
 from milrec.server.limits import Limits
 from milrec.server.registry import Registry
 from pausing import LONG

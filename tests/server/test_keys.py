@@ -7,7 +7,7 @@ import pytest
 
 from commands import milrec
 from milrec.errors import SettingsError
-from milrec.server.keys import Keys, new_key, read_keys
+from milrec.server.gate.keys import Keys, new_key, read_keys
 from pausing import LONG
 from serving import refused, until_ready
 

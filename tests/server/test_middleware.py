@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from milrec.server.access import known_hosts
 from milrec.server.app import Server, create_app
-from milrec.server.keys import Keys, new_key
+from milrec.server.gate.access import known_hosts
+from milrec.server.gate.keys import Keys, new_key
 from milrec.server.limits import Limits
 from milrec.server.registry import Registry
 from pausing import LONG
@@ -52,6 +52,32 @@ def test_pages_of_other_sites_are_kept_out(registry):
         assert here.get("/healthz", headers=headers).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:8000", "http://127.0.0.1:8000", 200),
+        ("lists.example", "https://lists.example", 200),
+        ("LISTS.example", "https://lists.EXAMPLE", 200),
+        ("127.0.0.1:8000", "https://lists.example", 200),  # a proxy that passes its own name on
+        ("localhost:8000", "http://localhost:3000", 403),
+        ("localhost:8000", "http://localhost", 403),
+        ("localhost:8000", "https://evil.example", 403),
+        ("localhost:8000", "https://localhost:8000.evil.example", 403),
+        ("localhost:8000", "null", 403),
+        ("localhost:8000", "localhost:8000", 403),
+    ],
+)
+def test_a_browser_that_says_only_where_a_page_is_from_is_believed(registry, host, origin, status):
+    """Browsers say Sec-Fetch-Site only where there is TLS, or on this machine."""
+    here = Client(create_app(Server(registry, hosts=known_hosts("127.0.0.1", False, ["lists.example"]))))
+    headers = {"host": host, "origin": origin}
+    assert here.post("/v1/models/mil/reload", headers=headers).status_code == status
+    assert here.get("/v1/models", headers=headers).status_code == status
+    assert here.get("/healthz", headers=headers).status_code == 200
+    said = {**headers, "sec-fetch-site": "same-origin"}
+    assert here.get("/v1/models", headers=said).status_code == 200
+
+
 def test_the_first_reason_to_refuse_a_request_is_given(registry, caplog):
     """Who may ask is settled before what may be asked; every refusal has its headers and its line in the log."""
     caplog.set_level("INFO", "milrec.server.app")
@@ -64,7 +90,7 @@ def test_the_first_reason_to_refuse_a_request_is_given(registry, caplog):
     expected = [421, 403, 401, 503, 413]
     for number, status in enumerate(expected):
         headers = {name: (right if place < number else wrong)[name] for place, name in enumerate(wrong)}
-        with server.capacity.take(0 if status == 413 else 1):
+        with server.capacity.take(int(status != 413)):
             answer = client.post("/v1/recommend", json={"adopted": ["i001"]}, headers=headers)
         assert answer.status_code == status and set(answer.json()) == {"error"}, answer.text
         assert answer.headers["x-frame-options"] == "DENY" and answer.headers["x-request-id"]

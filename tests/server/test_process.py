@@ -14,6 +14,7 @@ import pytest
 from commands import milrec
 from milrec.cli.serve import named_folders
 from milrec.errors import SettingsError
+from milrec.server.model import load_served
 from milrec.server.process import _handled
 from pausing import LONG, Pause
 from serving import contents, flip, running, turn
@@ -160,10 +161,13 @@ def test_a_stop_during_a_reload_ends_the_process(folders):
             assert code == 0 and '"stopped"' in log
 
 
-@pytest.mark.parametrize("point", ["import milrec.server.app", "import uvicorn.config", "reload"])
-def test_a_killed_server_leaves_the_model_folders_as_they_were(place, folders, point):
-    """Killed before it has read a folder, when it has read it, and when it reads another."""
-    turn(place, "first")
+@pytest.mark.parametrize("point", ["import milrec.server.app", "private copy", "import uvicorn.config", "reload"])
+def test_a_killed_server_leaves_the_model_folders_as_they_were(folders, tmp_path, point):
+    """Killed before it has read a folder, when it has read it, and when it reads another; the next server tidies up."""
+    place = tmp_path
+    for name, folder in (("first", "mil"), ("second", "other")):
+        shutil.copytree(folders[folder], place / name)
+    (place / "live").symlink_to("first")
     before = [contents(place / "first"), contents(place / "second")]
     reload = b"POST /v1/models/live/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     with (
@@ -179,4 +183,5 @@ def test_a_killed_server_leaves_the_model_folders_as_they_were(place, folders, p
         pause.arrive()
         server.kill()
     assert [contents(place / "first"), contents(place / "second")] == before
-    assert sorted(one.name for one in place.iterdir() if one.name != "bad") == ["first", "live", "second"]
+    load_served("next", place / "first").copy.release()
+    assert sorted(one.name for one in place.iterdir()) == ["first", "live", "second"]

@@ -35,6 +35,13 @@ BAD_BODIES: dict[str, Any] = {
     "user with a zero byte": {"user": "u\u0000001"},
     "user as long as a book": {"user": "u" * 10_000},
     "user is a huge number": {"user": 10**400},
+    "adopted as long as a book": {"adopted": ["x" * 3_000] * 6},
+    "allow as long as a book": {**TASTE, "allow": [["x" * 9_000]]},
+    "n as long as a book": {**TASTE, "n": 10**4_000},
+    "rule as long as a book": {**TASTE, "rules": [{"tail": "long", "at_least": "x" * 10_000}]},
+    "model as long as a book": {**TASTE, "model": "m" * 10_000},
+    "key as long as a book": {**TASTE, "k" * 10_000: 1},
+    "title as long as a book": "x" * 10_000,
     "unknown item": {"adopted": ["nothing"]},
     "one unknown item of two": {"adopted": ["i001", "nothing"]},
     "unknown rejected item": {**TASTE, "rejected": ["nothing"]},
@@ -204,6 +211,15 @@ def test_a_body_that_is_not_a_request_is_refused(client, text):
 @pytest.mark.parametrize(("method", "path"), BAD_REQUESTS)
 def test_a_request_to_a_wrong_address_is_refused(client, method, path):
     refused(client.request(method, path))
+
+
+@pytest.mark.parametrize("depth", [100, *range(900, 1_000, 4), 3_000])
+@pytest.mark.parametrize("frame", ["{}", '{{"adopted": {}}}', '{{"adopted": [], "rules": [{}]}}', '{{"user": {}}}'])
+def test_a_body_of_many_levels_is_refused(client, frame, depth):
+    """Just as many as can be read are too many to be shown."""
+    text = frame.format("[" * depth + "]" * depth)
+    sentence = refused(client.post("/v1/recommend", content=text, headers={"content-type": "application/json"}))
+    assert len(sentence) < 300
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])

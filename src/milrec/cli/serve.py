@@ -67,6 +67,10 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME", help="Host name to answer to, as a proxy passes it on; may be repeated."),
     ] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the server's private copies of the models; by default beside each model."),
+    ] = None,
     together: Annotated[int, typer.Option(min=1, help="The most requests that are scored together.")] = 256,
     model_class: ModelClass = None,
     *,
@@ -83,21 +87,18 @@ def serve(
     Open http://127.0.0.1:8000: / is the page, /docs describes the API, /metrics is for Prometheus, /healthz and
     /readyz are for monitoring.
 
-    To change a model, replace its folder (milrec fit --force, or a symbolic link), then send SIGHUP or POST
+    The server serves a private copy of each folder: whatever happens to a folder, lists stay the same. To change a
+    model, replace its folder (milrec fit --force, or a symbolic link), then send SIGHUP or POST
     /v1/models/NAME/reload. No request is dropped, and a damaged folder is refused.
 
     SIGTERM ends the process once the requests under way are answered. The log is JSON on standard error, one line
     per request.
     """
-    from milrec.server.keys import new_key as make_key
-    from milrec.server.keys import read_keys
+    from milrec.server.gate.keys import read_keys
     from milrec.storage import open_folder
 
     if new_key is not None:
-        key, line = make_key(new_key)
-        sys.stderr.write(f"{key}\nKeep this key: it is not shown again. The line for the key file:\n")
-        sys.stdout.write(line + "\n")
-        return
+        return _show_new_key(new_key)
     check_packages()
     folders = named_folders(models or [])
     if not folders:
@@ -109,23 +110,34 @@ def serve(
 
     taken = bound(host, port)
     from milrec.cli.output import note, say
-    from milrec.server.access import known_hosts
     from milrec.server.app import Server
+    from milrec.server.gate.access import known_hosts
     from milrec.server.registry import Registry
     from milrec.server.telemetry import Metrics
 
     address = taken.getsockname()[0]
     if not accepted and not ipaddress.ip_address(address).is_loopback:
         note(f"anyone who can reach {address} may use this server: there are no keys (--keys FILE)")
-    metrics = Metrics()
-    registry = Registry(folders, together, known, metrics.together.observe, named_classes(model_class))
     hosts = known_hosts(address, bool(accepted), allow_host or ())
+    metrics = Metrics()
+    registry = Registry(folders, together, known, metrics.together.observe, named_classes(model_class), scratch)
 
     def started(url: str) -> None:
         say(f"Serving {', '.join(folders)} at {url} (the page) and {url}/docs (the API). Press Ctrl-C to stop.")
         sys.stdout.flush()
 
-    run(Server(registry, limits, accepted, metrics, open_metrics, hosts), taken, started)
+    try:
+        run(Server(registry, limits, accepted, metrics, open_metrics, hosts), taken, started)
+    finally:
+        registry.release()
+
+
+def _show_new_key(name: str) -> None:
+    from milrec.server.gate.keys import new_key
+
+    key, line = new_key(name)
+    sys.stderr.write(f"{key}\nKeep this key: it is not shown again. The line for the key file:\n")
+    sys.stdout.write(line + "\n")
 
 
 def check_packages() -> None:

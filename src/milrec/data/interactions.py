@@ -191,7 +191,7 @@ def numbers_of(ids: pa.ChunkedArray, wanted: list[Any], what: str) -> npt.NDArra
     values = [_as_id(value, ids.type, what) for value in wanted]
     found = pc.index_in(pa.array(values, type=ids.type), value_set=ids.combine_chunks())
     if found.null_count:
-        missing = [str(value) for value, number in zip(wanted, found.to_pylist(), strict=True) if number is None]
+        missing = [cut(value) for value, number in zip(wanted, found.to_pylist(), strict=True) if number is None]
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise UnknownIdError(f"unknown {what} {', '.join(_quoted(name) for name in missing[:5])}{more}")
     numbers: npt.NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)

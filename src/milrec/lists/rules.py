@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from milrec.errors import SettingsError
 from milrec.metrics.tail import TailInterval
-from milrec.settings import Settings, build
+from milrec.settings import Settings, build, shown
 
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?) ?%")
 _TEXT = re.compile(r"\s*(short|medium|long)\s*(>=|<=|≥|≤)\s*([0-9.]{1,12}) ?(%?)(?:\s+in\s+([0-9]{1,9}))?\s*")
@@ -29,7 +29,7 @@ def _amount(value: Any) -> Any:
         return value
     found = _SHARE.fullmatch(value) if isinstance(value, str) else None
     if found is None or Fraction(found[1]) > 100:
-        raise ValueError(f"{value!r} is neither a count, such as 2, nor a share, such as '30%'")
+        raise ValueError(f"{shown(value)} is neither a count, such as 2, nor a share, such as '30%'")
     return f"{found[1]}%"
 
 

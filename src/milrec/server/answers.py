@@ -17,6 +17,8 @@ from milrec.server.requests import invalid_request
 
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
+_LONGEST_SENTENCE = 2_000
+
 Tail = Literal["short", "medium", "long"]
 
 
@@ -158,7 +160,17 @@ class Curve(BaseModel):
 
 def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
     """An answer of the library as the server sends it, with ids as text."""
-    items = [
+    return {
+        "model": served.name,
+        "items": items_json(answer),
+        "unmet": list(answer.unmet),
+        "shares": answer.shares,
+        "mean_popularity": answer.mean_popularity,
+    }
+
+
+def items_json(answer: Answer) -> list[dict[str, Any]]:
+    return [
         {
             "rank": one.rank,
             "item": str(one.item),
@@ -171,13 +183,6 @@ def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
         }
         for one in answer.items
     ]
-    return {
-        "model": served.name,
-        "items": items,
-        "unmet": list(answer.unmet),
-        "shares": answer.shares,
-        "mean_popularity": answer.mean_popularity,
-    }
 
 
 def in_json(value: Any) -> str:
@@ -194,7 +199,8 @@ def text_response(text: str, status: int = 200, headers: Any = None) -> Response
 
 
 def error_response(sentence: str, status: int, headers: Any = None) -> Response:
-    return json_response({"error": sentence}, status, headers)
+    """One sentence; its parts are short already, and no mistake of ours may send back all that was received."""
+    return json_response({"error": sentence[:_LONGEST_SENTENCE]}, status, headers)
 
 
 def add_error_answers(app: FastAPI) -> None:

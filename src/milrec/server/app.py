@@ -18,7 +18,6 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from milrec.errors import BusyError, FolderError, MilrecError
-from milrec.server.access import KnownHosts, OwnPagesOnly, RequiredKeys
 from milrec.server.answers import (
     BatchAnswer,
     Curve,
@@ -39,17 +38,16 @@ from milrec.server.answers import (
     text_response,
 )
 from milrec.server.docs_page import reference_page
-from milrec.server.keys import Keys
-from milrec.server.limits import Limits
-from milrec.server.middleware import (
+from milrec.server.gate.access import KnownHosts, OwnPagesOnly, RequiredKeys
+from milrec.server.gate.admission import Admission, Capacity
+from milrec.server.gate.keys import Keys
+from milrec.server.gate.middleware import (
     AnswerHeaders,
-    BodyLimit,
-    Capacity,
-    CapacityLimit,
     ClientWatch,
     RequestLog,
     TimeLimit,
 )
+from milrec.server.limits import Limits
 from milrec.server.model import Served
 from milrec.server.registry import Registry
 from milrec.server.requests import (
@@ -95,7 +93,14 @@ class Server:
     metrics: Metrics = field(default_factory=Metrics)
     open_metrics: bool = False
     hosts: frozenset[str] | None = None  # host names that the server answers to; None: any
-    capacity: Capacity = field(default_factory=Capacity)
+    capacity: Capacity = field(init=False)
+
+    def __post_init__(self) -> None:
+        batcher = self.registry.batcher
+        capacity = Capacity(self.limits, lambda: batcher.portion_seconds)
+        object.__setattr__(self, "capacity", capacity)
+        self.metrics.under_way.set_function(lambda: capacity.used)
+        self.metrics.allowed.set_function(lambda: min(capacity.limit, self.limits.max_running))
 
     async def call(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """The result of some work, done by the scoring thread."""
@@ -183,11 +188,10 @@ def _layered(app: FastAPI, server: Server) -> ASGIApp:
         Middleware(RequestLog, server.metrics),
         Middleware(ClientWatch),
         Middleware(KnownHosts, server.hosts),
-        Middleware(OwnPagesOnly),
+        Middleware(OwnPagesOnly, server.hosts),
         Middleware(RequiredKeys, server.keys, server.open_metrics),
-        Middleware(CapacityLimit, server.capacity, limits.max_running),
-        Middleware(BodyLimit, limits.max_body),
         Middleware(TimeLimit, limits.timeout),
+        Middleware(Admission, server.capacity, limits.max_body),
     ]
     for layer in reversed(layers):
         whole = layer.cls(whole, *layer.args, **layer.kwargs)
@@ -211,8 +215,9 @@ def _add_list_routes(app: FastAPI, server: Server) -> None:
         """Several lists at once; an error in one request does not affect the others."""
         bodies = [server.checked(one) for one in read_batch(body, server.limits)]
         check_total((one for one in bodies if isinstance(one, RecommendBody)), server.limits)
-        with server.capacity.take(len(bodies) - 1):  # one is counted already
-            server.capacity.check(server.limits.max_running)
+        more = len(bodies) - 1  # one is counted already
+        server.capacity.check(more, own=1)
+        with server.capacity.take(more):
             answers = await asyncio.gather(*(server.answer_or_error(one) for one in bodies))
         return text_response(f'{{"answers":[{",".join(answers)}]}}')
 

@@ -6,6 +6,7 @@ A portion is a fraction of a second of work. A request that is given up while it
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -19,7 +20,9 @@ from milrec.lists.query import Answer, Asked, Query
 from milrec.server.limits import work_in
 from milrec.server.model import Served
 
+STOPPING = "the server is stopping; try again when it is back"
 _PORTION = 10_000  # items, reasons and rules to work on before another model has its turn
+_REMEMBERED = 8  # portions whose time is remembered
 _FOLDED_IN = 8  # new users in a portion, where the factors of each have to be fitted
 
 
@@ -52,6 +55,7 @@ class Batcher:
     def __init__(self, together: int, observe: Callable[[int], None] | None = None) -> None:
         """At most `together` lists are made at once; `observe` is called with their number each time."""
         self.together = together
+        self.portion_seconds = 0.0  # that a portion takes, on average over the last ones
         self._observe = observe
         self._jobs: SimpleQueue[_Call | _List | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -72,7 +76,7 @@ class Batcher:
     def check(self) -> None:
         """Refuse work that would wait for ever."""
         if self._stopped:
-            raise BusyError("the server is stopping; try again when it is back")
+            raise BusyError(STOPPING)
 
     def stop(self) -> None:
         """Finish the work that waits, then end; later work is refused."""
@@ -101,7 +105,9 @@ class Batcher:
             if waiting:
                 served = next(iter(waiting))
                 lists = waiting.pop(served)
+                started = time.perf_counter()
                 self._answer(served, self._portion(lists))
+                self.portion_seconds += (time.perf_counter() - started - self.portion_seconds) / _REMEMBERED
                 if lists:
                     waiting[served] = lists  # behind the other models
 

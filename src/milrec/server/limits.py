@@ -1,4 +1,4 @@
-"""What one request may ask for, and how much work the server takes on at a time.
+"""What one request may ask for, how much work the server takes on at a time, and how long it waits for clients.
 
 The options of `milrec serve` and the table in docs/serving.md say the same as these fields, and nothing else.
 """
@@ -11,7 +11,7 @@ from milrec.settings import Settings
 
 
 class Limits(Settings):
-    """Upper limits: of a single request, and of all requests that are being answered at a time."""
+    """Upper limits: of a single request, of all that are being answered at a time, and of connections."""
 
     max_body: int = Field(1_000_000, ge=1, description="bytes in a request body")
     max_list: int = Field(1_000, ge=1, description="items in a list (n)")
@@ -20,6 +20,14 @@ class Limits(Settings):
     max_batch: int = Field(100, ge=1, description="requests in a batch")
     max_total: int = Field(50_000, ge=1, description="total of n × (1 + reasons + rules) over all lists of a request")
     max_running: int = Field(512, ge=1, description="lists being made at a time; further requests get a 503 at once")
+    max_wait: float = Field(
+        0.25, ge=0.001, description="seconds of work ahead of a request; where there is more, it gets a 503 at once"
+    )
+    max_connections: int = Field(1_000, ge=1, description="open connections; beyond that, the longest idle is closed")
+    max_headers: int = Field(32_768, ge=100, description="bytes in the address and the headers of a request")
+    max_arriving: int = Field(64_000_000, ge=1, description="bytes of bodies that have not arrived completely, in all")
+    header_timeout: float = Field(10, ge=0.01, description="seconds for the headers of a request to arrive")
+    idle_timeout: float = Field(5, ge=0.01, description="seconds before an unused connection is closed")
     timeout: float = Field(30, ge=0.01, description="seconds before a request is given up")
 
 

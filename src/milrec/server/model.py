@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,8 @@ from milrec.errors import FolderError, MilrecError
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue
 from milrec.lists.query import Answer, Query
 from milrec.recommender import Recommender
-from milrec.storage import MANIFEST, Manifest, open_folder, read_json
+from milrec.server.copies import Copy, take_copy
+from milrec.storage import MANIFEST, Manifest
 
 _LISTS_REMEMBERED = 1_000  # for each model: its live tail shares and coverage are over these
 
@@ -60,6 +62,7 @@ class Served:
 
     name: str
     path: Path
+    copy: Copy  # what is mapped into memory; nobody else writes to it
     recommender: Recommender
     fingerprint: str
     loaded_at: str
@@ -135,42 +138,55 @@ class Served:
         }
 
 
-def load_served(name: str, path: Path, known: Path | None = None, models: Sequence[type[Any]] = ()) -> Served:
-    """Read a model folder and check all of it; it may contain nothing but what milrec wrote.
+def load_served(
+    name: str, path: Path, known: Path | None = None, models: Sequence[type[Any]] = (), scratch: Path | None = None
+) -> Served:
+    """Make a private copy of a model folder, check all of it and read it; it may contain only what milrec wrote.
 
-    The folder may be removed or replaced at any moment while it is being read; the error then says so.
+    The folder may be removed, replaced or overwritten at any moment. While it is being copied, the error says so; from
+    then on it does not matter.
     """
+    with _reading(path):
+        copy = take_copy(path, "model", scratch)
     try:
-        return _loaded(name, path, known, models)
+        with _reading(path, copy):
+            _refuse_foreign_files(copy.source)
+            recommender = Recommender.load(copy.path, models)  # which compares the copy with the hashes
+        if known is not None:
+            recommender = _leaving_out(recommender, known, scratch)
+    except BaseException:
+        copy.release()
+        raise
+    loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
+    return Served(name, path, copy, recommender, copy.source.fingerprint(), loaded_at, Window(recommender.catalogue))
+
+
+def _leaving_out(recommender: Recommender, known: Path, scratch: Path | None) -> Recommender:
+    """The data is needed only for a moment: what users have in it is copied into memory."""
+    with _reading(known):
+        data = take_copy(known, "data", scratch)
+    try:
+        with _reading(known, data):
+            return recommender.leaving_out(Interactions.load(data.path))
+    finally:
+        data.release()
+
+
+@contextmanager
+def _reading(path: Path, copy: Copy | None = None) -> Iterator[None]:
+    """What goes wrong while a folder is read is an error of one sentence, about the folder and not about its copy."""
+    try:
+        yield
+    except FolderError as error:
+        raise FolderError(str(error).replace(str(copy.path), str(path)) if copy else str(error)) from error
     except MilrecError:
         raise
     except Exception as error:
-        kind = error.__class__.__name__
-        raise FolderError(f"'{path}' cannot be read ({kind}: {error}); if it is being replaced, try again") from error
-
-
-def _loaded(name: str, path: Path, known: Path | None, models: Sequence[type[Any]]) -> Served:
-    """A link is followed first, so that no file of another model is read if the link is changed meanwhile."""
-    if not path.is_dir():
-        raise FolderError(f"there is no model folder '{path}'")
-    place = path.resolve()
-    manifest = open_folder(place, "model")
-    _refuse_foreign_files(manifest)
-    recommender = Recommender.load(place, models)
-    if known is not None:
-        recommender = recommender.leaving_out(Interactions.read_from(open_folder(known, "data")))
-    if _hashes(place) != manifest.hashes:
-        raise FolderError(f"'{path}' was replaced while it was being read; reload it again")
-    loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-    window = Window(recommender.catalogue)
-    return Served(name, path, recommender, manifest.fingerprint(), loaded_at, window)
+        why = f"{error.__class__.__name__}: {error}"
+        raise FolderError(f"'{path}' cannot be read ({why}); if it is being replaced, try again") from error
 
 
 def _refuse_foreign_files(manifest: Manifest) -> None:
     foreign = {file.name for file in manifest.path.iterdir()} - {MANIFEST, *manifest.hashes}
     if foreign:
         raise FolderError(f"'{manifest.path}' holds '{min(foreign)}', which milrec did not write; remove it")
-
-
-def _hashes(place: Path) -> dict[str, str]:
-    return {name: entry["sha256"] for name, entry in read_json(place / MANIFEST)["files"].items()}

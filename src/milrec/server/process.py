@@ -49,18 +49,15 @@ def _why_not(host: str, port: int, error: OSError | UnicodeError) -> str:
 
 def run(server: Server, taken: socket.socket, started: Callable[[str], None]) -> None:
     """Serve until a signal ends it; `started` is called with the server's URL as soon as it answers."""
-    import uvicorn
     from uvicorn.server import HANDLED_SIGNALS
 
-    from milrec.server.app import create_app
-    from milrec.server.telemetry import JsonLines, log
+    from milrec.server.listener import Listener
+    from milrec.server.telemetry import log
 
-    host, port = taken.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     names = [served.name for served in server.registry.models]
 
-    class Process(uvicorn.Server):
-        """uvicorn's server with our signals: those that end it end it with code 0, and SIGHUP reloads the models."""
+    class Process(Listener):
+        """A listener with our signals: those that end it end it with code 0, and SIGHUP reloads the models."""
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -73,27 +70,21 @@ def run(server: Server, taken: socket.socket, started: Callable[[str], None]) ->
                 yield
             reloading.cancel()
 
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            log.info("serving", extra={"facts": {"address": address, "models": names, "keys": bool(server.keys)}})
-            started(address)
+    _write_log()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    Process(server, taken, started).run([taken])
+    log.info("stopped")
+
+
+def _write_log() -> None:
+    """The log: a line of JSON for each event, on standard error."""
+    from milrec.server.telemetry import JsonLines, Seldom
 
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
+    handler.addFilter(Seldom())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    config = uvicorn.Config(
-        create_app(server),
-        loop="asyncio",  # uvloop leaves some of many connections waiting for seconds (docs/log.md)
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        ws="none",
-        timeout_graceful_shutdown=int(server.limits.timeout) + 1,
-    )
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    Process(config).run([taken])
-    log.info("stopped")
 
 
 @contextmanager

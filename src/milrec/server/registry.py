@@ -1,13 +1,14 @@
 """The models that are being served, and how one is replaced while it serves.
 
-A request keeps the model that it started with, whatever is reloaded meanwhile. A new folder is checked completely, and
-its model tried out, before it replaces the old one.
+A request keeps the model that it started with, whatever is reloaded meanwhile. A new folder is copied and checked
+completely, and its model tried out, before it replaces the old one.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,15 +30,23 @@ class Registry:
         known: Path | None = None,
         observe: Callable[[int], None] | None = None,
         models: Sequence[type[Any]] = (),
+        scratch: Path | None = None,
     ) -> None:
+        """`scratch` is the place for private copies of the folders; by default each is made beside its folder."""
         if not folders:
             raise SettingsError("there is no model to serve; give at least one model folder")
-        self._known, self._encoders = known, models
-        self._models = {name: load_served(name, path, known, models) for name, path in folders.items()}
+        self._load = partial(load_served, known=known, models=models, scratch=scratch)
+        self._models: dict[str, Served] = {}
         self._loading = threading.Lock()
         self.batcher = Batcher(together, observe)
-        for served in self._models.values():
-            self._try_out(served)
+        try:
+            for name, path in folders.items():
+                self._models[name] = self._load(name, path)
+            for served in self._models.values():
+                self._try_out(served)
+        except BaseException:
+            self.stop()
+            raise
 
     @property
     def default(self) -> str:
@@ -63,10 +72,14 @@ class Registry:
             raise FolderError("another reload is running; try again when it is done")
         try:
             self.batcher.check()
-            new = load_served(name, old.path, self._known, self._encoders)
-            pause_point("reload")
-            self._try_out(new)
-            self._models[name] = new
+            new = self._load(name, old.path)
+            with ExitStack() as undone:
+                undone.callback(new.copy.release)
+                pause_point("reload")
+                self._try_out(new)
+                undone.pop_all()
+            self._models[name], replaced = new, self._models[name]
+            replaced.copy.release()  # requests under way keep what is mapped
             return new
         finally:
             self._loading.release()
@@ -81,7 +94,14 @@ class Registry:
             raise FolderError(f"the model in '{served.path}' cannot make a list ({kind}: {error})") from error
 
     def stop(self) -> None:
+        """Finish the work that waits, and let the private copies go."""
         self.batcher.stop()
+        self.release()
+
+    def release(self) -> None:
+        """Let the private copies go; requests under way keep what is mapped."""
+        for served in self.models:
+            served.copy.release()
 
 
 def _try_out(served: Served) -> None:

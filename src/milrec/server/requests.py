@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from milrec.errors import SettingsError
+from milrec.errors import SettingsError, cut
 from milrec.lists.query import Query
 from milrec.lists.rules import Rule
 from milrec.server.limits import Limits, work_in
@@ -75,7 +75,7 @@ def check_total(bodies: Iterable[RecommendBody], limits: Limits) -> None:
 
 def within(name: str, value: int, limit: int) -> None:
     if value > limit:
-        raise SettingsError(f"'{name}' is {value}; this server gives at most {limit:,}")
+        raise SettingsError(f"'{name}' is {shown(value)}; this server gives at most {limit:,}")
 
 
 def invalid_request(errors: Sequence[Any]) -> str:
@@ -99,7 +99,7 @@ def _check_keys(raw: Any, form: type[BaseModel], otherwise: str, before: str = "
         raise SettingsError(f"{otherwise}, not {shown(raw)}")
     unknown = next((key for key in raw if key not in form.model_fields), None)
     if unknown is not None:
-        raise SettingsError(f"unknown key '{before}{unknown[:80]}'; known keys: {', '.join(form.model_fields)}")
+        raise SettingsError(f"unknown key '{before}{cut(unknown)}'; known keys: {', '.join(form.model_fields)}")
 
 
 class _OneMistake:

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 import milrec
 from exploring import NAMES, add, fragment, listed, served, settled
 from milrec.errors import SettingsError
-from milrec.server.keys import new_key
+from milrec.server.gate.keys import new_key
 
 pytestmark = pytest.mark.xdist_group("pages")  # one worker: a browser takes long to start
 

@@ -1,7 +1,7 @@
 """What every request passes through on its way in and out: ASGI layers that do one thing each (see `create_app`).
 
-Those that ask who is calling are in access.py. A log line names the route and not the path, and never a body, a key
-or an id: who asked for what stays private.
+Those that ask who is calling are in access.py, and how much there is to do in admission.py. A log line names the route
+and not the path, and never a body, a key or an id: who asked for what stays private.
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ import itertools
 import re
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from milrec.errors import BusyError
-from milrec.server.access import KEY_OWNER, header, refuse
+from milrec.server.batcher import STOPPING
+from milrec.server.gate.access import KEY_OWNER, header, refuse
+from milrec.server.gate.admission import RELOAD, RETRY_SECONDS
 from milrec.server.telemetry import Metrics, log
 
 _REQUEST_ID = "milrec.request_id"
 _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_SAFE_HEADERS = [
+SAFE_HEADERS = [
     (
         b"content-security-policy",
         b"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
@@ -37,7 +35,6 @@ _SAFE_HEADERS = [
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 _CLIENT_HAS_GONE = 499
 _PATIENCE = 0.25  # seconds before we start to watch whether the client is still there
-_RELOAD = re.compile(r"/v1/models/[^/]+/reload")
 
 
 class AnswerHeaders:
@@ -57,7 +54,7 @@ class AnswerHeaders:
             if message["type"] == "http.response.start":
                 own = message.get("headers", [])
                 names = {name.lower() for name, _ in own}
-                more = [*_SAFE_HEADERS, (b"x-request-id", request_id), (b"cache-control", caching)]
+                more = [*SAFE_HEADERS, (b"x-request-id", request_id), (b"cache-control", caching)]
                 message = {**message, "headers": [*own, *(pair for pair in more if pair[0] not in names)]}
             await send(message)
 
@@ -82,6 +79,9 @@ class RequestLog:
         self._metrics.running.inc()
         try:
             await self._app(scope, receive, noting)
+        except asyncio.CancelledError:  # the server stops, and has waited for long enough
+            if status == _CLIENT_HAS_GONE:
+                await refuse(scope, receive, noting, 503, STOPPING, retry_after=RETRY_SECONDS)
         except Exception:  # the app has answered already
             log.exception("failed", extra={"facts": {"id": scope[_REQUEST_ID]}})
         finally:
@@ -164,65 +164,6 @@ class _Watched:
             self._request.cancel()
 
 
-class Capacity:
-    """How many lists, or other requests, are being worked on."""
-
-    def __init__(self) -> None:
-        self.used = 0
-
-    @contextmanager
-    def take(self, number: int) -> Iterator[None]:
-        self.used += number
-        try:
-            yield
-        finally:
-            self.used -= number
-
-    def check(self, limit: int) -> None:
-        if self.used > limit:
-            raise BusyError("the server is busy; try again in a second")
-
-
-class CapacityLimit:
-    """Refuses API requests while as much as possible is being worked on already."""
-
-    def __init__(self, app: ASGIApp, capacity: Capacity, limit: int) -> None:
-        self._app, self._capacity, self._limit = app, capacity, limit
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._capacity.take(1):
-            try:
-                if scope["path"].startswith("/v1/"):
-                    self._capacity.check(self._limit)
-            except BusyError as error:
-                return await refuse(scope, receive, send, 503, str(error), retry_after="1")
-            await self._app(scope, receive, send)
-
-
-class BodyLimit:
-    """Refuses a body that is too large, and reads no more than is allowed of one whose length is not declared."""
-
-    def __init__(self, app: ASGIApp, limit: int) -> None:
-        self._app, self._limit = app, limit
-        self._sentence = f"the request body is larger than {limit:,} bytes"
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        length = header(scope, b"content-length")
-        if length.isdigit() and int(length[:20]) > self._limit:
-            return await refuse(scope, receive, send, 413, self._sentence, connection="close")
-        n_read = 0
-
-        async def receive_within_limit() -> Message:
-            nonlocal n_read
-            message = await receive()
-            n_read += len(message.get("body", b""))
-            if n_read > self._limit:
-                raise HTTPException(413, self._sentence, {"connection": "close"})
-            return message
-
-        await self._app(scope, receive_within_limit, send)
-
-
 class TimeLimit:
     """Gives up requests that take too long; but for a reload, which takes as long as its folder is large."""
 
@@ -230,21 +171,31 @@ class TimeLimit:
         self._app, self._seconds = app, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "POST" and _RELOAD.fullmatch(scope["path"]):
+        if scope["method"] == "POST" and RELOAD.fullmatch(scope["path"]):
             return await self._app(scope, receive, send)
-        answering = False
+        arrived = False
 
-        async def noting(message: Message) -> None:
-            nonlocal answering
-            answering = True
+        async def noting_arrival() -> Message:
+            nonlocal arrived
+            message = await receive()
+            arrived = not message.get("more_body", False)
+            return message
+
+        async def noting_answer(message: Message) -> None:
+            limit.reschedule(None)  # half an answer cannot be taken back; how long it may take is up to the connection
             await send(message)
 
         try:
             async with asyncio.timeout(self._seconds) as limit:
-                await self._app(scope, receive, noting)
+                await self._app(scope, noting_arrival, noting_answer)
         except TimeoutError:
             if not limit.expired():
                 raise
-            if not answering:  # half an answer cannot be taken back
-                sentence = f"there was no answer within {self._seconds:g} seconds; ask for less, or try again"
-                await refuse(scope, receive, send, 503, sentence, retry_after="1")
+            await self._give_up(scope, receive, send, arrived)
+
+    async def _give_up(self, scope: Scope, receive: Receive, send: Send, arrived: bool) -> None:
+        if not arrived:
+            sentence = f"the request did not arrive within {self._seconds:g} seconds"
+            return await refuse(scope, receive, send, 408, sentence, connection="close")
+        sentence = f"there was no answer within {self._seconds:g} seconds; ask for less, or try again"
+        await refuse(scope, receive, send, 503, sentence, retry_after=RETRY_SECONDS, connection="close")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from milrec.server.keys import Keys
+from milrec.server.gate.keys import Keys
 
 KEY_OWNER = "milrec.key_owner"  # where a request's scope says whose key it came with
 _PROBES = ("/healthz", "/readyz")  # called by address, whatever the server's name is
@@ -62,15 +62,29 @@ class KnownHosts:
 
 
 class OwnPagesOnly:
-    """Refuses API requests that a browser makes for a page of another site."""
+    """Refuses API requests that a browser makes for a page of another site.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Browsers say where a request comes from (Sec-Fetch-Site), but not to a server without TLS on another machine; there,
+    and in old browsers, the Origin must be the name that the request was sent to, or one of the server's own.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
+        self._app, self._names = app, (hosts or frozenset()) - _THIS_MACHINE  # another port here is another site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"].startswith("/v1/") and header(scope, b"sec-fetch-site") in (b"cross-site", b"same-site"):
+        if scope["path"].startswith("/v1/") and self._is_foreign(scope):
             return await refuse(scope, receive, send, 403, "pages of other sites may not use this server")
         await self._app(scope, receive, send)
+
+    def _is_foreign(self, scope: Scope) -> bool:
+        site, origin = header(scope, b"sec-fetch-site"), header(scope, b"origin")
+        if site:
+            return site.lower() not in (b"same-origin", b"none")
+        if not origin:
+            return False
+        _, slashes, place = origin.decode("latin-1").lower().partition("://")
+        own = header(scope, b"host").decode("latin-1").lower()
+        return not slashes or place not in {own, *self._names}
 
 
 class RequiredKeys:
@@ -98,8 +112,8 @@ class RequiredKeys:
 
 def _without_port(host: str) -> str:
     """The name in a Host header."""
-    name, bracket, _ = host.partition("]")
-    return name.removeprefix("[") if bracket else host.partition(":")[0].lower()
+    name, bracket, _ = host.lower().partition("]")
+    return name.removeprefix("[") if bracket else name.partition(":")[0]
 
 
 def _key(scope: Scope) -> str | None:

@@ -1,0 +1,233 @@
+"""Private copies of the folders that are served: whatever happens to a folder, what was checked is what is served.
+
+The files of a model are mapped into memory, so a folder that is overwritten in place would change lists, or end the
+process. A copy lies beside its folder (or in `scratch`), in `.milrec-serving-UID`, and is named after the hash of the
+folder's manifest: servers on one machine hold the same copy together, each by a lock that ends with its process. The
+last one to let go removes the copy, or, after a kill, the next server that starts. Where the file system can, a copy
+shares the blocks of its folder (a reflink) and takes up no room.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from milrec.errors import FolderError
+from milrec.interrupts import pause_point
+from milrec.storage import MANIFEST, Manifest, open_folder
+
+_WAIT_SECONDS = 600.0  # for another server that is copying
+_CHUNK = 1 << 20
+_NO_ROOM = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+
+class Copy:
+    """A private copy of a folder, which stays as long as anybody holds it."""
+
+    def __init__(self, path: Path, source: Manifest, lock: int) -> None:
+        """`source` is the folder's manifest: the copy has its hashes, or is refused when it is opened."""
+        self.path, self.source = path, source
+        self._lock: int | None = lock
+
+    def release(self) -> None:
+        """Let go; if nobody else holds the copy, it is removed. What is mapped already stays readable."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+            with suppress(OSError, FolderError), _alone_in(self.path.parent):
+                _clean_up(self.path.parent)
+
+
+def take_copy(folder: Path, kind: str, scratch: Path | None = None) -> Copy:
+    """A private copy of a folder that has just been checked; the copy has yet to be checked.
+
+    A link is followed first, so that no file of another folder is read if the link is changed meanwhile.
+    """
+    if not folder.is_dir():
+        raise FolderError(f"there is no {kind} folder '{folder}'")
+    place = folder.resolve()
+    source = open_folder(place, kind)
+    content = _manifest_of(source)
+    parent = place.parent if scratch is None else scratch.absolute()
+    try:
+        room = parent / _room_name()
+        with _alone_in(room):
+            _clean_up(room)
+            path = room / hashlib.sha256(content).hexdigest()[:32]
+            if not path.exists():
+                _make(path, source, content)
+            return Copy(path, source, _held(path))
+    except OSError as error:
+        raise FolderError(_why_not(folder, parent, error)) from error
+
+
+def _manifest_of(source: Manifest) -> bytes:
+    """The manifest's own bytes, of the folder that was checked and of no other that has taken its place since."""
+    content = (source.path / MANIFEST).read_bytes()
+    try:
+        hashes = {name: entry["sha256"] for name, entry in json.loads(content)["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        hashes = {}
+    if hashes != source.hashes:
+        raise FolderError(f"'{source.path}' was replaced while it was being read; try again")
+    return content
+
+
+def _why_not(folder: Path, parent: Path, error: OSError) -> str:
+    if error.errno in _NO_ROOM:
+        return (
+            f"there is no room in '{parent}' for a private copy of '{folder}'; free some, or choose another `scratch`"
+        )
+    why = error.strerror or error.__class__.__name__
+    return f"a private copy of '{folder}' cannot be made in '{parent}' ({why}); choose another `scratch`"
+
+
+def _room_name() -> str:
+    """One room for each account: nobody else may change what is served."""
+    return f".milrec-serving-{os.geteuid()}" if hasattr(os, "geteuid") else ".milrec-serving"
+
+
+@contextmanager
+def _alone_in(room: Path) -> Iterator[None]:
+    """Only one process at a time copies and cleans up; a room with no copy in it is removed at the end."""
+    handle = _entered(room)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if [one.name for one in room.iterdir()] == ["lock"]:
+                (room / "lock").unlink()
+                room.rmdir()
+        os.close(handle)
+
+
+def _entered(room: Path) -> int:
+    ends = time.monotonic() + _WAIT_SECONDS
+    while True:
+        room.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileNotFoundError):  # the room was removed just now
+            _check_owner(room)
+            handle = os.open(room / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            if _locked(handle, shared=False) and _is_still(handle, room / "lock"):
+                return handle
+            os.close(handle)
+        if time.monotonic() > ends:
+            raise FolderError(f"another server has been copying into '{room}' for too long; stop it, or try again")
+        time.sleep(0.02)
+
+
+def _check_owner(room: Path) -> None:
+    """Refuse a room that somebody else made, or may write to."""
+    found = room.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise FolderError(f"'{room}' is in the way of private copies; remove it, or choose another `scratch`")
+    if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
+        raise FolderError(f"others may write to '{room}', where private copies belong; remove it")
+
+
+def _is_still(handle: int, path: Path) -> bool:
+    """Whether a lock file that was opened is still the one at this path."""
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _clean_up(room: Path) -> None:
+    """Remove what nobody holds: copies that were let go, and what a killed server left behind."""
+    for path in [one for one in room.iterdir() if one.is_dir()]:
+        lock = path.with_suffix(".lock")
+        if not lock.exists():
+            shutil.rmtree(path, ignore_errors=True)
+            continue
+        handle = os.open(lock, os.O_RDWR)
+        try:
+            if _locked(handle, shared=False):
+                shutil.rmtree(path, ignore_errors=True)
+                lock.unlink()
+        finally:
+            os.close(handle)
+
+
+def _held(path: Path) -> int:
+    handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    if not _locked(handle, shared=True):
+        os.close(handle)
+        raise FolderError(f"'{path}' is locked; try again")
+    return handle
+
+
+def _make(path: Path, source: Manifest, content: bytes) -> None:
+    """The copy appears whole; it need not outlast a power cut, so nothing waits for the disk."""
+    draft = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
+    draft.mkdir(mode=0o700)
+    try:
+        for name in source.hashes:
+            _copy_file(source.path / name, draft / name)
+        (draft / MANIFEST).write_bytes(content)
+        pause_point("private copy")
+        draft.rename(path)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    reading = os.open(source, _READ)
+    try:
+        writing = os.open(target, _WRITE, 0o400)
+        try:
+            _copy_bytes(reading, writing, os.fstat(reading).st_size)
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+
+
+def _copy_bytes(reading: int, writing: int, size: int) -> None:
+    """No more than `size`: a file that grows meanwhile is not the one that was checked."""
+    left = size
+    with suppress(AttributeError, OSError):  # the system cannot, or not between these places: read and write instead
+        while left and (copied := os.copy_file_range(reading, writing, left)):  # type: ignore[attr-defined,unused-ignore]
+            left -= copied
+    while left and (chunk := os.read(reading, min(_CHUNK, left))):
+        left -= len(chunk)
+        while chunk:
+            chunk = chunk[os.write(writing, chunk) :]
+
+
+if sys.platform == "win32":
+
+    def _locked(handle: int, shared: bool) -> bool:
+        """Windows knows no shared locks here: each process locks a byte of its own, or all of them."""
+        import msvcrt
+
+        os.lseek(handle, os.getpid() % (1 << 22) if shared else 0, os.SEEK_SET)
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1 if shared else 1 << 22)
+        except OSError:
+            return False
+        return True
+
+else:
+
+    def _locked(handle: int, shared: bool) -> bool:
+        import fcntl
+
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
