@@ -1,0 +1,133 @@
+"""python -m torture: a campaign of damaged inputs, forged folders, kills, disk faults and hostile requests.
+
+By default it takes about an hour on two cores. It ends with a table, and with code 1 if anything failed; each failing
+case is a file that can be run again with --case.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.update(
+    OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"
+)  # before numpy: a process with threads cannot fork well
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from torture import folders
+from torture.bases import Bases, in_a_child, made
+from torture.cases import Case, chance, read_case, write_case
+from torture.sections import SECTIONS, Section
+from torture.verdicts import Found, Outcome, Tally, show, write_tallies
+from torture.workers import Crew, OwnFault, carry_out
+
+_CASES_PER_FAULT = 3
+
+
+def main() -> None:
+    options = _options()
+    options.out.mkdir(parents=True, exist_ok=True)
+    _load()
+    with tempfile.TemporaryDirectory(prefix="milrec-torture-", dir=_scratch()) as scratch:
+        bases = made(Path(scratch) / "bases")
+        if options.case:
+            tallies = [_again(options.case, bases, Path(scratch))]
+        else:
+            wanted = [section for section in SECTIONS if not options.only or section.name in options.only]
+            whole = sum(section.share for section in wanted)
+            tallies = [_section(section, section.share / whole, bases, Path(scratch), options) for section in wanted]
+    facts = {"seed": options.seed, "minutes": options.minutes, "command": " ".join(sys.argv[1:])}
+    write_tallies(options.out / "torture.json", tallies, facts)
+    show(tallies, Console(width=None if sys.stdout.isatty() else 160))
+    sys.exit(any(tally.failures for tally in tallies))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
+    names = [section.name for section in SECTIONS]
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/torture"), help="folder for the results and failing cases"
+    )
+    parser.add_argument("--minutes", type=float, default=60, help="how long all sections take together")
+    parser.add_argument("--trials", type=int, help="so many trials of each section instead, however long they take")
+    parser.add_argument("--only", action="append", choices=names, help="only this section; may be repeated")
+    parser.add_argument("--seed", type=int, default=0, help="same seed, same trials")
+    parser.add_argument("--first", type=int, default=0, help="number of the first trial")
+    parser.add_argument("--workers", type=int, default=2, help="processes that share the trials")
+    parser.add_argument(
+        "--case", type=Path, action="append", metavar="FILE", help="run this case again; may be repeated"
+    )
+    return parser.parse_args()
+
+
+def _load() -> None:
+    """What the trials use, so that a fresh process has it at once."""
+    import milrec.cli.app
+    import milrec.experiments.recipe
+    import milrec.recommender
+    import milrec.server.keys  # noqa: F401
+
+
+def _scratch() -> str | None:
+    """In memory where that is possible: a campaign writes a great many small files."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def _section(section: Section, share: float, bases: Bases, scratch: Path, options: argparse.Namespace) -> Tally:
+    tally, started = Tally(section.name), time.monotonic()
+    if section.name == "folders":
+        in_a_child(lambda: folders.check_signatures(bases, scratch))
+
+    def trial(number: int, place: Path) -> Outcome:
+        return section.run(_made(section, options.seed, number, bases), place, bases)
+
+    until = float("inf") if options.trials else started + 60 * share * options.minutes
+    crew = Crew(scratch / section.name, options.workers, until, options.trials, options.first)
+    for number, outcome in carry_out(trial, crew):
+        fault = tally.add(outcome, f"{options.seed}/{section.name}/{number}")
+        if fault is not None and len(fault.cases) < _CASES_PER_FAULT:
+            _keep_case(fault, section, number, bases, options)
+    tally.seconds = time.monotonic() - started
+    return tally
+
+
+def _made(section: Section, seed: int, number: int, bases: Bases) -> Case:
+    try:
+        return section.make(chance(seed, section.name, number), bases)
+    except Exception as error:
+        raise OwnFault(f"trial {seed}/{section.name}/{number} cannot be made") from error
+
+
+def _keep_case(fault: Found, section: Section, number: int, bases: Bases, options: argparse.Namespace) -> None:
+    """Make the case again and write it down, in another process: its making may need threads."""
+    path = options.out / "cases" / f"{section.name}-{options.seed}-{number}.json"
+    found = f"{fault.kind}: {fault.what[-500:]}"
+    in_a_child(lambda: write_case(path, _made(section, options.seed, number, bases), found))
+    fault.cases.append(str(path))
+
+
+def _again(paths: list[Path], bases: Bases, scratch: Path) -> Tally:
+    """Cases from files, each in a process of its own."""
+    sections = {section.name: section for section in SECTIONS}
+    tally, started = Tally("cases"), time.monotonic()
+
+    def trial(number: int, place: Path) -> Outcome:
+        case: Case = read_case(paths[number])
+        return sections[case.section].run(case, place, bases)
+
+    for number, outcome in carry_out(trial, Crew(scratch / "cases", 1, float("inf"), len(paths))):
+        fault = tally.add(outcome, paths[number].stem)
+        if fault is not None:
+            fault.cases.append(str(paths[number]))
+    tally.seconds = time.monotonic() - started
+    return tally
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The sections of a campaign: how a case of each is made, how it is run, and how much of the time it gets."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torture import archives, folders, parquet, tables, texts
+from torture.bases import Bases
+from torture.cases import Case
+from torture.verdicts import Outcome
+
+Make = Callable[[random.Random, Bases], Case]
+Run = Callable[[Case, Path, Bases], Outcome]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Trials of one sort, carried out by processes that may crash."""
+
+    name: str
+    share: float  # of the campaign's time
+    make: Make
+    run: Run
+
+
+def _make_input(chance: random.Random, bases: Bases) -> Case:
+    make = chance.choice(
+        (tables.make_table, tables.make_table, parquet.make_parquet, archives.make_archive, texts.make_text)
+    )
+    return make(chance)
+
+
+def _run_input(case: Case, place: Path, bases: Bases) -> Outcome:
+    if case.kind in ("table", "parquet", "archive"):
+        run = {"table": tables.run_table, "parquet": parquet.run_parquet, "archive": archives.run_archive}[case.kind]
+        return run(case, place)
+    return texts.run_text(case, place, bases)
+
+
+def _make_folder(chance: random.Random, bases: Bases) -> Case:
+    return (folders.make_checkpoint if chance.random() < 0.1 else folders.make_folder)(chance, bases)
+
+
+def _run_folder(case: Case, place: Path, bases: Bases) -> Outcome:
+    return (folders.run_checkpoint if case.kind == "checkpoint" else folders.run_folder)(case, place, bases)
+
+
+SECTIONS = (
+    Section("inputs", 0.3, _make_input, _run_input),
+    Section("folders", 0.15, _make_folder, _run_folder),
+)
