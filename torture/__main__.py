@@ -23,6 +23,7 @@ from rich.console import Console
 from torture import folders
 from torture.bases import Bases, in_a_child, made
 from torture.cases import Case, chance, read_case, write_case
+from torture.disks import unmount_all
 from torture.sections import SECTIONS, Section
 from torture.verdicts import Found, Outcome, Tally, show, write_tallies
 from torture.workers import Crew, OwnFault, carry_out
@@ -42,6 +43,7 @@ def main() -> None:
             wanted = [section for section in SECTIONS if not options.only or section.name in options.only]
             whole = sum(section.share for section in wanted)
             tallies = [_section(section, section.share / whole, bases, Path(scratch), options) for section in wanted]
+        unmount_all(Path(scratch))
     facts = {"seed": options.seed, "minutes": options.minutes, "command": " ".join(sys.argv[1:])}
     write_tallies(options.out / "torture.json", tallies, facts)
     show(tallies, Console(width=None if sys.stdout.isatty() else 160))
@@ -88,7 +90,7 @@ def _section(section: Section, share: float, bases: Bases, scratch: Path, option
         return section.run(_made(section, options.seed, number, bases), place, bases)
 
     until = float("inf") if options.trials else started + 60 * share * options.minutes
-    crew = Crew(scratch / section.name, options.workers, until, options.trials, options.first)
+    crew = Crew(scratch / section.name, options.workers, until, options.trials, options.first, section.limit)
     for number, outcome in carry_out(trial, crew):
         fault = tally.add(outcome, f"{options.seed}/{section.name}/{number}")
         if fault is not None and len(fault.cases) < _CASES_PER_FAULT:

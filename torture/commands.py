@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import traceback
@@ -61,8 +63,16 @@ def started(arguments: Sequence[object], cwd: Path, log: Path, **more: str) -> s
     with log.with_suffix(".out").open("wb") as out, log.with_suffix(".err").open("wb") as error:
         return subprocess.Popen(
             command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=error, env=environment(**more),
-            start_new_session=True,
+            start_new_session=True, preexec_fn=_end_with_parent,
         )  # fmt: skip
+
+
+_libc = ctypes.CDLL(None)
+
+
+def _end_with_parent() -> None:
+    """A process that a campaign starts does not outlive it."""
+    _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def ended(process: subprocess.Popen[bytes], log: Path, limit: float) -> Ended | None:
@@ -79,8 +89,6 @@ def ended(process: subprocess.Popen[bytes], log: Path, limit: float) -> Ended | 
 
 def kill_group(leader: int) -> None:
     """Kill a process that leads a session, and everything in it."""
-    import signal
-
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 
