@@ -86,7 +86,7 @@ def _section(section: Section, share: float, bases: Bases, scratch: Path, option
     if section.name == "folders":
         in_a_child(lambda: folders.check_signatures(bases, scratch))
 
-    def trial(number: int, place: Path) -> Outcome:
+    def trial(number: int, place: Path) -> Outcome | list[Outcome]:
         return section.run(_made(section, options.seed, number, bases), place, bases)
 
     until = float("inf") if options.trials else started + 60 * share * options.minutes
@@ -119,7 +119,7 @@ def _again(paths: list[Path], bases: Bases, scratch: Path) -> Tally:
     sections = {section.name: section for section in SECTIONS}
     tally, started = Tally("cases"), time.monotonic()
 
-    def trial(number: int, place: Path) -> Outcome:
+    def trial(number: int, place: Path) -> Outcome | list[Outcome]:
         case: Case = read_case(paths[number])
         return sections[case.section].run(case, place, bases)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torture import archives, disks, folders, kills, parquet, tables, texts, writers
+from torture import archives, disks, folders, kills, parquet, requests, tables, texts, writers
 from torture.bases import Bases
 from torture.cases import Case
 from torture.verdicts import Outcome
@@ -16,7 +16,7 @@ from torture.workers import LIMIT
 _LONG = 1_000.0  # for trials that start processes, which have limits of their own
 
 Make = Callable[[random.Random, Bases], Case]
-Run = Callable[[Case, Path, Bases], Outcome]
+Run = Callable[[Case, Path, Bases], Outcome | list[Outcome]]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ def _run_folder(case: Case, place: Path, bases: Bases) -> Outcome:
 SECTIONS = (
     Section("inputs", 0.3, _make_input, _run_input),
     Section("folders", 0.15, _make_folder, _run_folder),
+    Section("requests", 0.12, requests.make_requests, requests.run_requests, _LONG),
     Section("kills", 0.3, kills.make_kill, kills.run_kill, _LONG),
     Section("disks", 0.08, disks.make_fault, disks.run_fault, _LONG),
     Section("writers", 0.05, writers.make_writers, writers.run_writers, _LONG),

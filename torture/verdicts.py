@@ -89,7 +89,8 @@ class Tally:
         if not outcome.failed:
             return None
         fault = self.found.setdefault(outcome.signature, Found(outcome.kind, outcome.what))
-        fault.seeds.append(seed)
+        if seed not in fault.seeds:
+            fault.seeds.append(seed)
         return fault
 
     def as_json(self) -> dict[str, Any]:

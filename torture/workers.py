@@ -34,7 +34,7 @@ class OwnFault(Exception):
     """The campaign itself is at fault, not milrec."""
 
 
-Trial = Callable[[int, Path], Outcome]  # a number, and an empty folder
+Trial = Callable[[int, Path], Outcome | list[Outcome]]  # a number, and an empty folder
 
 
 class Result(NamedTuple):
@@ -119,8 +119,8 @@ def _work(child: _Child, trial: Trial, crew: Crew, send: int) -> NoReturn:
                 if time.monotonic() > crew.until:
                     break
                 _say(send, {"begin": number})
-                outcome = _tried(trial, number, child.place / "trial")
-                _say(send, {"end": number, "kind": outcome.kind, "what": outcome.what, "trials": outcome.trials})
+                outcomes = _tried(trial, number, child.place / "trial")
+                _say(send, {"end": number, "outcomes": [vars(outcome) for outcome in outcomes]})
             else:
                 code = 9 if crew.most is None or child.following + crew.size * _TRIALS_PER_CHILD < _last(crew) else 0
     except BaseException:
@@ -137,15 +137,16 @@ def _numbers(first: int, crew: Crew) -> range:
     return range(first, min(first + crew.size * _TRIALS_PER_CHILD, _last(crew)), crew.size)
 
 
-def _tried(trial: Trial, number: int, place: Path) -> Outcome:
+def _tried(trial: Trial, number: int, place: Path) -> list[Outcome]:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     try:
-        return trial(number, place)
+        found = trial(number, place)
+        return found if isinstance(found, list) else [found]
     except OwnFault:
         raise
     except Exception:
-        return Outcome("traceback", traceback.format_exc()[-4000:])
+        return [Outcome("traceback", traceback.format_exc()[-4000:])]
 
 
 def _say(pipe: int, value: dict[str, object]) -> None:
@@ -167,7 +168,7 @@ def _heard(child: _Child, trial: Trial, crew: Crew, waiting: selectors.BaseSelec
             child.current, child.following = value["begin"], value["begin"] + crew.size
         else:
             child.current = None
-            yield Result(value["end"], Outcome(value["kind"], value["what"], value["trials"]))
+            yield from (Result(value["end"], Outcome(**outcome)) for outcome in value["outcomes"])
 
 
 def _gone(child: _Child, trial: Trial, crew: Crew, waiting: selectors.BaseSelector) -> Iterator[Result]:
