@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import os
 
-os.environ.update(
-    OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"
-)  # before numpy: a process with threads cannot fork well
+# Before numpy is imported: a process with threads cannot fork well.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
 from torture import folders
 from torture.bases import Bases, in_a_child, made
-from torture.cases import Case, chance, read_case, write_case
+from torture.cases import Case, chance, read_case, text_of
 from torture.disks import unmount_all
-from torture.sections import SECTIONS, Section
-from torture.verdicts import Found, Outcome, Tally, show, write_tallies
+from torture.sections import SECTIONS, Section, load_milrec
+from torture.verdicts import Outcome, Tally, show, write_tallies
 from torture.workers import Crew, OwnFault, carry_out
 
 _CASES_PER_FAULT = 3
@@ -34,7 +34,7 @@ _CASES_PER_FAULT = 3
 def main() -> None:
     options = _options()
     options.out.mkdir(parents=True, exist_ok=True)
-    _load()
+    load_milrec()
     with tempfile.TemporaryDirectory(prefix="milrec-torture-", dir=_scratch()) as scratch:
         bases = made(Path(scratch) / "bases")
         if options.case:
@@ -68,14 +68,6 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _load() -> None:
-    """What the trials use, so that a fresh process has it at once."""
-    import milrec.cli.app
-    import milrec.experiments.recipe
-    import milrec.recommender
-    import milrec.server.keys  # noqa: F401
-
-
 def _scratch() -> str | None:
     """In memory where that is possible: a campaign writes a great many small files."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -93,8 +85,11 @@ def _section(section: Section, share: float, bases: Bases, scratch: Path, option
     crew = Crew(scratch / section.name, options.workers, until, options.trials, options.first, section.limit)
     for number, outcome in carry_out(trial, crew):
         fault = tally.add(outcome, f"{options.seed}/{section.name}/{number}")
-        if fault is not None and len(fault.cases) < _CASES_PER_FAULT:
-            _keep_case(fault, section, number, bases, options)
+        if fault is not None and outcome.kind != "own fault" and len(fault.cases) < _CASES_PER_FAULT:
+            path = options.out / "cases" / f"{section.name}-{options.seed}-{number}.json"
+            path.parent.mkdir(exist_ok=True)
+            _write_case(path, outcome, lambda: _made(section, options.seed, number, bases))  # noqa: B023 - at once
+            fault.cases.append(str(path))
     tally.seconds = time.monotonic() - started
     return tally
 
@@ -106,12 +101,10 @@ def _made(section: Section, seed: int, number: int, bases: Bases) -> Case:
         raise OwnFault(f"trial {seed}/{section.name}/{number} cannot be made") from error
 
 
-def _keep_case(fault: Found, section: Section, number: int, bases: Bases, options: argparse.Namespace) -> None:
+def _write_case(path: Path, outcome: Outcome, make: Callable[[], Case]) -> None:
     """Make the case again and write it down, in another process: its making may need threads."""
-    path = options.out / "cases" / f"{section.name}-{options.seed}-{number}.json"
-    found = f"{fault.kind}: {fault.what[-500:]}"
-    in_a_child(lambda: write_case(path, _made(section, options.seed, number, bases), found))
-    fault.cases.append(str(path))
+    found = f"{outcome.kind}: {outcome.what[-500:]}"
+    in_a_child(lambda: path.write_text(outcome.case or text_of(make(), found), encoding="utf-8"))
 
 
 def _again(paths: list[Path], bases: Bases, scratch: Path) -> Tally:

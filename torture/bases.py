@@ -87,7 +87,7 @@ def made(place: Path) -> Bases:
     return bases
 
 
-def in_a_child(work: Callable[[], None]) -> None:
+def in_a_child(work: Callable[[], object]) -> None:
     sys.stdout.flush()
     process = os.fork()
     if process == 0:

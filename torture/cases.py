@@ -32,7 +32,8 @@ def chance(seed: int, section: str, number: int) -> random.Random:
     return random.Random(f"{seed}/{section}/{number}")
 
 
-def write_case(path: Path, case: Case, found: str = "") -> None:
+def text_of(case: Case, found: str = "") -> str:
+    """A case as the text of its file."""
     value = {
         "section": case.section,
         "kind": case.kind,
@@ -40,8 +41,7 @@ def write_case(path: Path, case: Case, found: str = "") -> None:
         "facts": case.facts,
         "files": {name: _written(content) for name, content in case.files.items()},
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return json.dumps(value, indent=1) + "\n"
 
 
 def read_case(path: Path) -> Case:

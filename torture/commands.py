@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import milrec
 from torture.verdicts import Outcome, accepted, refused
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,8 +52,9 @@ def command_here(arguments: Sequence[object], cwd: Path) -> Ended:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """That of a process of milrec: this repository's package, and one thread for each product."""
-    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    """That of a process of milrec: the package that this process has, and one thread for each product."""
+    package = Path(milrec.__file__).parents[1]
+    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MILREC_")}
     return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **more}
 

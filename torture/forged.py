@@ -22,7 +22,7 @@ MANIFEST = "milrec.json"
 
 def signed(files: Files) -> Files:
     """The files of a folder with sizes and hashes that are right, also of the manifest itself."""
-    manifest = _plain(files[MANIFEST])
+    manifest = _plain(files.get(MANIFEST, b""))
     if not isinstance(manifest, dict):
         return files
     listed = manifest.get("files")

@@ -27,12 +27,12 @@ def make_requests(chance: random.Random, bases: Bases) -> Case:
 
 
 def run_requests(case: Case, place: Path, bases: Bases) -> list[Outcome]:
-    """All phases of a trial, with one server."""
-    chance = random.Random(case.facts["seed"])
+    """All phases of a trial, or single requests that an earlier one has found, with one server."""
+    chance = random.Random(case.facts.get("seed"))
     talk = Talk(Served(place, bases), chance, right_answers(bases, chance))
     phases = {"right": ask_right, "changed": _changed, "raw": _raw, **PHASES}
     try:
-        for phase in case.facts["phases"]:
+        for phase in case.facts.get("phases", ()):
             try:
                 asyncio.run(phases[phase](talk, case.facts["size"]))
             except TimeoutError:
@@ -41,6 +41,8 @@ def run_requests(case: Case, place: Path, bases: Bases) -> list[Outcome]:
                 talk.fail("crash", f"no connection in phase '{phase}': {error}")
             if talk.served.process.poll() is not None:
                 break
+        for raw in case.files.values():
+            talk.judge(raw, asyncio.run(send_raw(talk.served.port, raw)))
         _end(talk)
     finally:
         talk.served.kill()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torture import archives, disks, folders, kills, parquet, requests, tables, texts, writers
+from torture import archives, disks, folders, guided, kills, parquet, requests, tables, texts, writers
 from torture.bases import Bases
 from torture.cases import Case
 from torture.verdicts import Outcome
@@ -52,8 +52,18 @@ def _run_folder(case: Case, place: Path, bases: Bases) -> Outcome:
     return (folders.run_checkpoint if case.kind == "checkpoint" else folders.run_folder)(case, place, bases)
 
 
+def load_milrec() -> None:
+    """What the trials use, so that a fresh process has it at once."""
+    import milrec.cli.app
+    import milrec.experiments.recipe
+    import milrec.recommender
+    import milrec.report.page
+    import milrec.server.keys  # noqa: F401
+
+
 SECTIONS = (
     Section("inputs", 0.3, _make_input, _run_input),
+    Section("guided", 0.05, guided.make_guided, guided.run_guided, _LONG),
     Section("folders", 0.15, _make_folder, _run_folder),
     Section("requests", 0.12, requests.make_requests, requests.run_requests, _LONG),
     Section("kills", 0.3, kills.make_kill, kills.run_kill, _LONG),

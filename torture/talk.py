@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torture.bases import Bases
+from torture.cases import Case, text_of
 from torture.served import MODELS, Answer, Client, Served, post
 from torture.verdicts import ACCEPTED, REFUSED, Outcome
 
@@ -30,8 +31,9 @@ class Talk:
     wrong: list[Outcome] = field(default_factory=list)
 
     def fail(self, kind: str, what: str, raw: bytes = b"") -> None:
-        sent = f"sent: {raw[:1500]!r}\n" if raw else ""
-        self.wrong.append(Outcome(kind, f"{sent}{what}"))
+        case = text_of(Case("requests", "sent", {}, {"request": raw}), f"{kind}: {what}") if raw else ""
+        sent = f"sent: {raw[:300]!r}\n" if raw else ""
+        self.wrong.append(Outcome(kind, f"{sent}{what}", case=case))
 
     def judge(self, raw: bytes, answer: Answer, expected: list[dict[str, Any]] | None = None) -> None:
         """Count an answer, or say what is wrong with it."""

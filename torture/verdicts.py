@@ -26,6 +26,7 @@ FAILURES = (
     "5xx",
     "half-written",
     "wrong resume",
+    "own fault",  # the campaign could not carry out a trial: not milrec's fault, but not a success either
     "left behind",  # temporary files that nobody cleans up
 )
 
@@ -37,6 +38,7 @@ class Outcome:
     kind: str
     what: str = ""  # a sentence, or the end of a traceback
     trials: int = 1  # how many trials this one stands for
+    case: str = ""  # a smaller case than that of the whole trial, as the text of a file
 
     @property
     def failed(self) -> bool:
@@ -47,7 +49,7 @@ class Outcome:
         """The same for failures that are probably one fault: the kind, and where it happened."""
         lines = [line.strip() for line in self.what.splitlines() if line.strip()]
         places = [line for line in lines if line.startswith("File ") and "/torture/torture/" not in line]
-        last = re.sub(r"'[^']*'|\"[^\"]*\"|0x[0-9a-f]+|[0-9]+", "…", lines[-1])[:60] if lines else ""
+        last = re.sub(r"'[^']*'?|\"[^\"]*\"?|0x[0-9a-f]+|[0-9]+", "…", lines[-1])[:60] if lines else ""
         return f"{self.kind}: {last} {places[-1] if places else ''}".strip()
 
 

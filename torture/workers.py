@@ -144,7 +144,7 @@ def _tried(trial: Trial, number: int, place: Path) -> list[Outcome]:
         found = trial(number, place)
         return found if isinstance(found, list) else [found]
     except OwnFault:
-        raise
+        return [Outcome("own fault", traceback.format_exc()[-4000:])]
     except Exception:
         return [Outcome("traceback", traceback.format_exc()[-4000:])]
 
