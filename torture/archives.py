@@ -202,9 +202,23 @@ def _add_odd_member(archive: tarfile.TarFile, name: str, chance: random.Random) 
     archive.addfile(entry)
 
 
+def _bomb(megabytes: int) -> bytes:
+    """A small zip that holds a large file of ratings: one line, over and over."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("ml-20m/movies.csv", "movieId,title,genres\n1,A title,Drama\n")
+        with archive.open("ml-20m/ratings.csv", "w", force_zip64=True) as file:
+            file.write(b"userId,movieId,rating,timestamp\n")
+            for _ in range(megabytes):
+                file.write(b"1,1,5.0,1000000\n" * (1 << 16))
+    return out.getvalue()
+
+
 def run_archive(case: Case, place: Path) -> Outcome:
     """Prepare the archive, and compare the rows with the lines of the files that are in it."""
     case.write_files(place)
+    if case.facts["change"] == "bomb":
+        (place / case.facts["name"]).write_bytes(_bomb(case.facts["megabytes"]))
     own = [
         "--min-per-user",
         "1",

@@ -16,10 +16,11 @@ from typing import Any
 from torture.bases import CHECKPOINTED, MODELS, Bases
 from torture.cases import Case
 from torture.commands import command_here, verdict
-from torture.damage import damaged
+from torture.damage import damaged, json_bytes
 from torture.forged import MANIFEST, Files, forged, signed
 from torture.tables import refusal
 from torture.verdicts import Outcome, accepted
+from torture.workers import OwnFault
 
 _KINDS = (
     "data",
@@ -48,9 +49,6 @@ def make_folder(chance: random.Random, bases: Bases) -> Case:
             changed[name] = forged(name, files[name], chance) if sign else damaged(files[name], chance)
     if chance.random() < 0.02:
         changed[chance.choice(("extra.arrow", "weights.safetensors", "results.json"))] = b"\0" * 10
-    if sign and kind != "run":
-        whole = signed({name: held for name, held in {**files, **changed}.items() if name not in gone})
-        changed = {name: held for name, held in whole.items() if files.get(name) != held}
     return Case("folders", kind, {"signed": sign, "gone": gone}, changed)
 
 
@@ -75,12 +73,25 @@ def run_folder(case: Case, place: Path, bases: Bases) -> Outcome:
         (folder / name).unlink(missing_ok=True)
     if case.kind == "run":
         return _use_run(folder, place)
+    if case.facts["signed"]:
+        _sign(folder, case.facts.get("set", {}))
     used = _used(_USES[case.kind.partition("-")[0]], folder, bases)
     if isinstance(used, Outcome):
         return used
     if not case.facts["signed"] and used != _untouched(case.kind, bases):
         return Outcome("wrong answer", "a damaged folder is accepted, and gives something else")
     return _shown(folder, place)
+
+
+def _sign(folder: Path, facts: dict[str, Any]) -> None:
+    """Give a folder a manifest with these facts, and with hashes that are right."""
+    files = files_in(folder)
+    if facts:
+        manifest = json.loads(files[MANIFEST])
+        manifest["facts"] |= facts
+        files[MANIFEST] = json_bytes(manifest)
+    if MANIFEST in files:
+        (folder / MANIFEST).write_bytes(signed(files)[MANIFEST])
 
 
 def _used(use: Callable[[Path, Bases], bytes], folder: Path, bases: Bases) -> str | Outcome:
@@ -170,8 +181,7 @@ def _shown(folder: Path, place: Path) -> Outcome:
 def check_signatures(bases: Bases, place: Path) -> None:
     """An untouched folder that was signed again is accepted: otherwise no forgery would be looked at."""
     for kind in sorted({*_KINDS} - {"run"}):
-        files = files_in(bases.place / kind)
-        case = Case("folders", kind, {"signed": True, "gone": []}, {MANIFEST: signed(files)[MANIFEST]})
+        case = Case("folders", kind, {"signed": True, "gone": [], "set": {"note": "signed again"}})
         outcome = run_folder(case, place, bases)
         if outcome is not accepted:
             raise RuntimeError(f"the campaign's own signature of a {kind} folder is not accepted: {outcome.what}")
@@ -219,7 +229,13 @@ def run_checkpoint(case: Case, place: Path, bases: Bases) -> Outcome:
 
     checkpoint = place / "c.safetensors"
     split = milrec.Split.load(bases.split)
-    if case.facts["state"] is None:
+    if "replaced" in case.facts:
+        old, new = (text.encode() for text in case.facts["replaced"])
+        content = bases.checkpoint.read_bytes()
+        if content.count(old) != 1:
+            raise OwnFault(f"the checkpoint does not hold {old!r} once")
+        checkpoint.write_bytes(content.replace(old, new))
+    elif case.facts["state"] is None:
         case.write_files(place)
     elif (written := _write_state(split, checkpoint, case.facts["state"])) is not None:
         return written

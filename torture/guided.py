@@ -67,8 +67,8 @@ TARGETS: dict[str, tuple[Callable[[bytes], Case], bytes]] = {  # what makes a ca
 }
 
 
-def available() -> bool:
-    return importlib.util.find_spec("atheris") is not None
+def lacks() -> str | None:
+    return None if importlib.util.find_spec("atheris") else "atheris is not installed: pip install 'milrec[torture]'"
 
 
 def make_guided(chance: random.Random, bases: Bases) -> Case:

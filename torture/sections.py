@@ -25,9 +25,11 @@ class Section:
 
     name: str
     share: float  # of the campaign's time
+    few: int  # trials of the part that takes a minute
     make: Make
     run: Run
     limit: float = LIMIT  # seconds for a trial
+    lacks: Callable[[], str | None] = lambda: None  # what it needs and does not find
 
 
 def _make_input(chance: random.Random, bases: Bases) -> Case:
@@ -62,11 +64,11 @@ def load_milrec() -> None:
 
 
 SECTIONS = (
-    Section("inputs", 0.3, _make_input, _run_input),
-    Section("guided", 0.05, guided.make_guided, guided.run_guided, _LONG),
-    Section("folders", 0.15, _make_folder, _run_folder),
-    Section("requests", 0.12, requests.make_requests, requests.run_requests, _LONG),
-    Section("kills", 0.3, kills.make_kill, kills.run_kill, _LONG),
-    Section("disks", 0.08, disks.make_fault, disks.run_fault, _LONG),
-    Section("writers", 0.05, writers.make_writers, writers.run_writers, _LONG),
+    Section("inputs", 0.3, 1500, _make_input, _run_input),
+    Section("guided", 0.05, 0, guided.make_guided, guided.run_guided, _LONG, guided.lacks),
+    Section("folders", 0.15, 150, _make_folder, _run_folder),
+    Section("requests", 0.12, 1, requests.make_requests, requests.run_requests, _LONG),
+    Section("kills", 0.3, 3, kills.make_kill, kills.run_kill, _LONG),
+    Section("disks", 0.08, 3, disks.make_fault, disks.run_fault, _LONG, disks.lacks),
+    Section("writers", 0.05, 2, writers.make_writers, writers.run_writers, _LONG),
 )

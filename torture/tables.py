@@ -33,11 +33,16 @@ def make_table(chance: random.Random) -> Case:
     """A text table and how to read it; most are changed in their bytes too."""
     name = chance.choice(_NAMES)
     names, options = _columns(chance)
-    content = _text(names, _rows(names, chance), name, chance)
     if chance.random() < 0.001:
-        content = _of_several_blocks(chance)
-        names, options = ["user", "item", "title"], {}
-    elif chance.random() < 0.6:
+        facts: dict[str, Any] = {
+            "name": "t.csv",
+            "how": "multiline",
+            "options": {},
+            "width": chance.choice((100, 257, 1000)),
+        }
+        return Case("inputs", "table", facts)
+    content = _text(names, _rows(names, chance), name, chance)
+    if chance.random() < 0.6:
         content = damaged(content, chance)
     if name.endswith(".gz"):
         content = gzip.compress(content, mtime=0)
@@ -124,9 +129,8 @@ def _text(names: list[str], rows: list[list[str]], name: str, chance: random.Ran
     return utf8(text) if encoding == "utf-8" else text.encode(encoding, "replace")
 
 
-def _of_several_blocks(chance: random.Random) -> bytes:
+def several_blocks(width: int) -> bytes:
     """More than the 16 MiB that are read at a time, with quoted line breaks."""
-    width = chance.choice((100, 257, 1000))
     block = "".join(f'u{number % 97},i{number % 89},"{"x" * width}\nover, two lines"\n' for number in range(1000))
     return ("user,item,title\n" + block * ((17 << 20) // len(block))).encode()
 
@@ -141,6 +145,8 @@ def run_table(case: Case, place: Path) -> Outcome:
     """Read the table and compare what was accepted with what is there."""
     case.write_files(place)
     facts, name = case.facts, case.facts["name"]
+    content = several_blocks(facts["width"]) if "width" in facts else case.files[name]
+    (place / name).write_bytes(content)
     options = {**facts["options"]}
     if "titles" in options:
         options["titles"] = place / options["titles"]
@@ -154,7 +160,7 @@ def run_table(case: Case, place: Path) -> Outcome:
         data, counted = opened_data(place / "data", end.error)
     if isinstance(data, Outcome):
         return data
-    return compared(data, case.files[name], facts, counted)
+    return compared(data, content, facts, counted)
 
 
 def read_here(path: Path, options: dict[str, Any]) -> tuple[Any, int]:

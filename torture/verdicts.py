@@ -21,6 +21,7 @@ FAILURES = (
     "not one sentence",  # an error without a sentence, with several, or with control characters in it
     "hang",
     "crash",  # ended by a signal
+    "memory",  # a file of kilobytes took a gigabyte
     "silent loss",  # rows were dropped, added or changed, and nobody was told
     "wrong answer",
     "5xx",

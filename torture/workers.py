@@ -27,6 +27,7 @@ from torture.verdicts import Outcome
 
 _TRIALS_PER_CHILD = 2_000  # then a fresh one takes over, so that no trial suffers from many others
 _MEMORY = 6 << 30  # bytes of address space: a file of kilobytes that asks for more gets a MemoryError
+_MOST_GROWN = 1 << 20  # kilobytes that a trial may take
 LIMIT = 60.0  # seconds for a trial that takes milliseconds
 
 
@@ -111,7 +112,8 @@ def _work(child: _Child, trial: Trial, crew: Crew, send: int) -> NoReturn:
     code = 0
     try:
         child.place.mkdir(parents=True, exist_ok=True)
-        with (child.place / "stack.txt").open("w") as stack:
+        with (child.place / "stack.txt").open("w") as stack, (child.place / "stderr.txt").open("w") as said:
+            os.dup2(said.fileno(), 2)  # warnings of numpy, and the like
             faulthandler.enable(stack)
             resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -140,8 +142,12 @@ def _numbers(first: int, crew: Crew) -> range:
 def _tried(trial: Trial, number: int, place: Path) -> list[Outcome]:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         found = trial(number, place)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        if grown > _MOST_GROWN:
+            return [Outcome("memory", f"the trial took {grown >> 10} MB")]
         return found if isinstance(found, list) else [found]
     except OwnFault:
         return [Outcome("own fault", traceback.format_exc()[-4000:])]
@@ -175,7 +181,7 @@ def _gone(child: _Child, trial: Trial, crew: Crew, waiting: selectors.BaseSelect
     """A child has ended: because it is done, or of its trial."""
     code, current = _end(child, waiting), child.current
     if code == 8:
-        raise OwnFault(f"a process in {child.place} gave up; what it said is above")
+        raise OwnFault((child.place / "stderr.txt").read_text()[-3000:])
     if code < 0 and current is not None:
         stack = (child.place / "stack.txt").read_text()
         yield Result(current, Outcome("crash", f"{_stack(stack)}\nsignal {-code} ({signal.Signals(-code).name})"))
