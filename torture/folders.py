@@ -42,14 +42,16 @@ def make_folder(chance: random.Random, bases: Bases) -> Case:
     sign = chance.random() < 0.5
     changed: Files = {}
     gone: list[str] = []
-    for name in chance.sample(_worth_changing(files), chance.choice((1, 1, 1, 2))):
+    resumed = kind == "run" and chance.random() < 0.03
+    for name in _worth_changing(files, chance, resumed):
         if chance.random() < 0.03:
             gone.append(name)
         else:
             changed[name] = forged(name, files[name], chance) if sign else damaged(files[name], chance)
     if chance.random() < 0.02:
         changed[chance.choice(("extra.arrow", "weights.safetensors", "results.json"))] = b"\0" * 10
-    return Case("folders", kind, {"signed": sign, "gone": gone}, changed)
+    facts = {"signed": sign, "gone": gone}
+    return Case("folders", kind, {**facts, "resumed": True} if resumed else facts, changed)
 
 
 def files_in(folder: Path) -> Files:
@@ -58,10 +60,12 @@ def files_in(folder: Path) -> Files:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
-def _worth_changing(files: Files) -> list[str]:
-    """The manifest and results more often than the rest."""
-    often = [name for name in files if name in (MANIFEST, "results.json")]
-    return sorted(name for name in files if not name.endswith((".lock", ".log", ".html"))) + often * 2
+def _worth_changing(files: Files, chance: random.Random, resumed: bool) -> list[str]:
+    """One or two files: the manifest more often than the others, and of a run its results, unless it is resumed."""
+    if "results.json" in files and not resumed:
+        return [chance.choice(("results.json",) * 9 + (MANIFEST,))]
+    names = [name for name in sorted(files) if not name.endswith((".lock", ".log", ".html"))]
+    return sorted({chance.choice([*names, *[MANIFEST] * 2]) for _ in range(chance.choice((1, 1, 1, 2)))})
 
 
 def run_folder(case: Case, place: Path, bases: Bases) -> Outcome:
@@ -72,7 +76,7 @@ def run_folder(case: Case, place: Path, bases: Bases) -> Outcome:
     for name in case.facts["gone"]:
         (folder / name).unlink(missing_ok=True)
     if case.kind == "run":
-        return _use_run(folder, place)
+        return _resume_run(folder, place, bases) if case.facts.get("resumed") else _use_run(folder, place)
     if case.facts["signed"]:
         _sign(folder, case.facts.get("set", {}))
     used = _used(_USES[case.kind.partition("-")[0]], folder, bases)
@@ -164,6 +168,11 @@ def _use_run(folder: Path, place: Path) -> Outcome:
         return outcome
     shown = verdict(command_here(["show", folder], place))
     return shown if shown.failed else outcome
+
+
+def _resume_run(folder: Path, place: Path, bases: Bases) -> Outcome:
+    """Carry out the recipe of a finished run once more: what it finds is kept, or done again."""
+    return verdict(command_here(["experiment", bases.recipe, "--out", folder, "--jobs", "1"], place))
 
 
 def _shown(folder: Path, place: Path) -> Outcome:
