@@ -19,7 +19,7 @@ from pathlib import Path
 from torture.bases import Bases
 from torture.cases import Case
 from torture.commands import Ended, ended, started, verdict
-from torture.verdicts import Outcome, accepted
+from torture.verdicts import ACCEPTED, Outcome, accepted
 from torture.workers import OwnFault
 from torture.written import COMMANDS, LIMIT, Command, content_of, half_written, laid_out, left_behind, reference
 
@@ -52,7 +52,7 @@ def run_fault(case: Case, place: Path, bases: Bases) -> Outcome:
     library = built(bases)
     calls = _calls(case.kind, library, bases)[facts["call"]]
     if not calls:
-        return accepted  # there is nothing to fail
+        return Outcome(ACCEPTED, trials=0)  # there is nothing to fail
     laid_out(command, place, bases)
     stays = ":stays" if facts["stays"] else ""
     number = math.ceil(facts["share"] * calls) or 1

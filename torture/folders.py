@@ -290,8 +290,8 @@ def _weights(model: Any) -> str:
     digest = hashlib.sha256()
     for name, value in sorted(model.fitted.model.saved_tensors().items()):
         digest.update(name.encode() + value.contiguous().numpy().tobytes())
-    facts = json.dumps(model.fitted.history.iterations if model.fitted.history else None)
-    return digest.hexdigest() + facts
+    history = model.fitted.history
+    return digest.hexdigest() + repr((history.iterations, history.measures, history.losses))
 
 
 def _unbroken(split: Any) -> str:

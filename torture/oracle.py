@@ -16,7 +16,7 @@ from fractions import Fraction
 csv.field_size_limit(sys.maxsize)
 _END = "the end"  # of a text; a quote that is still open swallows it
 Pair = tuple[str, str]
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Unreadable(Exception):

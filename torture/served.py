@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import resource
 import shutil
 import signal
 import time
@@ -40,6 +41,8 @@ class Served:
             shutil.copytree(bases.model(name), folder)
         models = [f"{name}={folder}" for name, folder in self.folders.items()]
         self.log = place / "server"
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, most))  # as most systems have it
         self.process = started(["serve", *models, "--port", "0"], place, self.log)
         self.port = self._port()
 

@@ -131,7 +131,7 @@ def _text(names: list[str], rows: list[list[str]], name: str, chance: random.Ran
 
 def several_blocks(width: int) -> bytes:
     """More than the 16 MiB that are read at a time, with quoted line breaks."""
-    block = "".join(f'u{number % 97},i{number % 89},"{"x" * width}\nover, two lines"\n' for number in range(1000))
+    block = "".join(f'u{number % 97},i{number % 89},"{"x" * width}\nnobody,nothing,lines"\n' for number in range(1000))
     return ("user,item,title\n" + block * ((17 << 20) // len(block))).encode()
 
 
