@@ -19,6 +19,7 @@ from torture import oracle
 from torture.cases import Case
 from torture.commands import command_here, verdict
 from torture.damage import damaged, odd_text, utf8
+from torture.tables import facts_of, rows_dropped
 from torture.verdicts import Outcome, accepted
 
 Files = dict[str, bytes]
@@ -232,7 +233,7 @@ def run_archive(case: Case, place: Path) -> Outcome:
     if outcome is not accepted or case.facts["change"] not in ("inside", "rows", "none"):
         return outcome
     files = case.files if case.facts["name"] == "set" else _unpacked(case.files[case.facts["name"]])
-    return _all_counted(place / "data", end.error, _lines_in(files))
+    return _all_counted(place / "data", _lines_in(files))
 
 
 def _unpacked(content: bytes) -> Files:
@@ -261,15 +262,9 @@ def _lines_in(files: Files) -> int:
     return total
 
 
-def _all_counted(folder: Path, notes: str, expected: int) -> Outcome:
-    import json
-
-    facts = json.loads((folder / "milrec.json").read_text(encoding="utf-8"))["facts"]
-    words = ("skipped", "dropped", "without")
-    dropped = sum(
-        value for key, value in facts.items() if any(word in key for word in words) and isinstance(value, int)
-    )
-    noted = sum(int(number.replace(",", "")) for number in re.findall(r"([0-9][0-9,]*) (?:\w+ )?rows?\b", notes))
-    if expected - facts["rows"] in (0, dropped, noted):
+def _all_counted(folder: Path, expected: int) -> Outcome:
+    facts = facts_of(folder)
+    dropped = rows_dropped(facts)
+    if facts["rows"] + dropped == expected == facts.get("rows_in_source", expected):
         return accepted
-    return Outcome("silent loss", f"{facts['rows']} rows of {expected}; {max(dropped, noted)} are counted as dropped")
+    return Outcome("silent loss", f"{facts['rows']} rows of {expected}; {dropped} are counted as dropped")

@@ -11,11 +11,13 @@ import sys
 import zlib
 from collections import Counter
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 csv.field_size_limit(sys.maxsize)
 _END = "the end"  # of a text; a quote that is still open swallows it
 Pair = tuple[str, str]
+_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -31,9 +33,23 @@ class Table:
     rows: list[list[str]]
     ragged: int
 
+    def where(self, name: str, value: str) -> Table:
+        """Only the rows that have a value in a column: true and false are 1 and 0, numbers are compared by size."""
+        kept = [meaning(field) == meaning(value) for field in self.column(name)]
+        rows = [row for row, keep in zip(self.rows, kept, strict=True) if keep]
+        if not rows:
+            raise Unreadable("no row meets the condition")
+        return Table(self.names, rows, self.ragged)
+
     def column(self, name: str) -> list[str]:
         place = self.names.index(name)
         return [row[place] for row in self.rows]
+
+
+def meaning(text: str) -> Decimal | str:
+    if text.lower() in ("true", "false"):
+        return Decimal(text.lower() == "true")
+    return Decimal(text) if _NUMBER.fullmatch(text) else text
 
 
 def read_table(content: bytes, name: str, delimiter: str | None = None) -> Table:

@@ -122,7 +122,7 @@ def run_parquet(case: Case, place: Path) -> Outcome:
         outcome = verdict(end)
         if outcome is not accepted:
             return outcome
-        data, _ = opened_data(place / "data", end.error)
+        data, _ = opened_data(place / "data")
     if isinstance(data, Outcome):
         return data
     found = found_pairs(data)  # decodes every id

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -157,7 +158,7 @@ def run_table(case: Case, place: Path) -> Outcome:
         outcome = verdict(end)
         if outcome is not accepted:
             return outcome
-        data, counted = opened_data(place / "data", end.error)
+        data, counted = opened_data(place / "data")
     if isinstance(data, Outcome):
         return data
     return compared(data, content, facts, counted)
@@ -183,18 +184,22 @@ def refusal(error: Exception) -> Outcome:
     return Outcome("refused", text)
 
 
-def opened_data(folder: Path, notes: str) -> tuple[Any, int]:
+def opened_data(folder: Path) -> tuple[Any, int]:
     """Interactions from a data folder, and how many rows it says were dropped."""
-    import json
-
     import milrec
 
-    facts = json.loads((folder / "milrec.json").read_text(encoding="utf-8"))["facts"]
-    words = ("skipped", "dropped", "without")
-    dropped = sum(
-        value for key, value in facts.items() if any(word in key for word in words) and isinstance(value, int)
-    )
-    return milrec.Interactions.load(folder), dropped
+    return milrec.Interactions.load(folder), rows_dropped(facts_of(folder))
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((folder / "milrec.json").read_text(encoding="utf-8"))["facts"]
+    return facts
+
+
+def rows_dropped(facts: dict[str, Any]) -> int:
+    """How many rows the facts of a data folder count as dropped."""
+    others = ("rows_in_source", "rows_neither_adopted_nor_rejected")
+    return sum(count for name, count in facts.items() if name.startswith("rows_") and name not in others)
 
 
 def _as_options(facts: dict[str, Any]) -> list[str]:
@@ -219,8 +224,10 @@ def compared(data: Any, content: bytes, facts: dict[str, Any], counted: int) -> 
     try:
         table = oracle.read_table(content, facts["name"])
         columns = _chosen(table.names, options)
-        if columns is None or "where" in options:
+        if columns is None:
             return accepted
+        for name, value in options.get("where", {}).items():
+            table = table.where(name, value)
         if table.ragged and counted < table.ragged:
             raise oracle.Unreadable(f"{table.ragged} rows have another number of fields")
         if "adopt_min" in options:
@@ -234,7 +241,7 @@ def compared(data: Any, content: bytes, facts: dict[str, Any], counted: int) -> 
 
 def _chosen(names: list[str], options: dict[str, Any]) -> tuple[str, str] | None:
     """The columns of users and items; None where it is a matter of taste which they are."""
-    wanted = [options.get(one) for one in ("user", "item", "value", "time")]
+    wanted = [*(options.get(one) for one in ("user", "item", "value", "time")), *options.get("where", {})]
     if any(name is not None and names.count(name) != 1 for name in wanted):
         raise oracle.Unreadable("a column that is needed is missing, or there twice")
     user = options.get("user") or next((name for name in ("user", "userId", "User") if name in names), None)
