@@ -10,7 +10,6 @@ import pytest
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="the campaign forks, and sends signals"),
-    pytest.mark.xdist_group("torture"),  # one worker: the cases are run together, once
 ]
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +31,7 @@ def failures(tmp_path_factory) -> dict[str, str]:
     return {seed: f"{fault['kind']}: {fault['what']}" for fault in tally["found"] for seed in fault["seeds"]}
 
 
+@pytest.mark.xdist_group("torture")  # one worker: the cases are run together, once
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 def test_what_a_campaign_has_found_stays_right(case, failures):
     assert case.stem not in failures, failures[case.stem]
@@ -53,7 +53,7 @@ def test_a_trial_that_crashes_or_hangs_is_recorded_and_the_others_carry_on(tmp_p
         "    if number == 6: time.sleep(600)\n"
         "    if number == 8: raise ZeroDivisionError\n"
         "    return accepted\n"
-        f"crew = Crew(Path({str(tmp_path)!r}), 2, float('inf'), most=12, limit=2)\n"
+        f"crew = Crew(Path({str(tmp_path)!r}), 2, float('inf'), most=12, limit=8)\n"
         "print(sorted((number, outcome.kind) for number, outcome in carry_out(trial, crew)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -77,7 +77,7 @@ def test_the_campaign_sees_rows_that_are_lost():
     from collections import Counter
 
     from torture.oracle import Unreadable, pair_counts, read_table
-    from torture.tables import same_pairs
+    from torture.reading import same_pairs
 
     table = read_table(b'user,item,title\r\nu1,i1,"a\nb"\nu1,i1,""\n\nu2,"i ""2""",c', "t.csv")
     assert pair_counts(table, "user", "item") == Counter({("u1", "i1"): 2, ("u2", 'i "2"'): 1})

@@ -12,6 +12,7 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -34,6 +35,7 @@ _CASES_PER_FAULT = 3
 def main() -> None:
     options = _options()
     options.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and clean up
     load_milrec()
     with tempfile.TemporaryDirectory(prefix="milrec-torture-", dir=_scratch()) as scratch:
         bases = made(Path(scratch) / "bases")

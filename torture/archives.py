@@ -19,7 +19,7 @@ from torture import oracle
 from torture.cases import Case
 from torture.commands import command_here, verdict
 from torture.damage import damaged, odd_text, utf8
-from torture.tables import facts_of, rows_dropped
+from torture.reading import facts_of, rows_dropped
 from torture.verdicts import Outcome, accepted
 
 Files = dict[str, bytes]

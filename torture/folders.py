@@ -18,7 +18,7 @@ from torture.cases import Case
 from torture.commands import command_here, verdict
 from torture.damage import damaged, json_bytes
 from torture.forged import MANIFEST, Files, forged, signed
-from torture.tables import refusal
+from torture.reading import refusal
 from torture.verdicts import Outcome, accepted
 from torture.workers import OwnFault
 

@@ -21,7 +21,8 @@ from torture.cases import Case, text_of
 from torture.commands import ROOT, environment
 from torture.verdicts import ACCEPTED, Outcome
 
-_RUNS = 4_000  # of a target in one trial
+_RUNS = 2_000  # of a target in one trial, at most
+_SECONDS = 60  # for them
 _LIMIT = 900  # seconds
 
 
@@ -81,7 +82,13 @@ def run_guided(case: Case, place: Path, bases: Bases) -> Outcome:
     corpus.mkdir()
     make, first = TARGETS[case.kind]
     (corpus / "first").write_bytes(first or (bases.run / "results.json").read_bytes())
-    options = [f"-seed={case.facts['seed']}", f"-runs={case.facts['runs']}", "-print_final_stats=1", "-timeout=60"]
+    options = [
+        f"-seed={case.facts['seed']}",
+        f"-runs={case.facts['runs']}",
+        "-print_final_stats=1",
+        "-timeout=60",
+        f"-max_total_time={_SECONDS}",
+    ]
     command = [sys.executable, "-m", "torture.guided", case.kind, bases.place, place, *options, corpus]
     path = os.pathsep.join([str(ROOT), environment()["PYTHONPATH"]])
     done = subprocess.run(

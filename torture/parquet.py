@@ -12,7 +12,8 @@ from typing import Any
 from torture.cases import Case
 from torture.commands import command_here, verdict
 from torture.damage import NUMBERS, damaged, odd_text
-from torture.tables import found_pairs, opened_data, parquet_bytes, read_here, same_pairs
+from torture.reading import found_pairs, opened_data, read_here, same_pairs
+from torture.tables import parquet_bytes
 from torture.verdicts import Outcome, accepted
 
 

@@ -10,7 +10,8 @@ from torture.bases import RECIPE, Bases
 from torture.cases import Case
 from torture.commands import command_here, verdict
 from torture.damage import NUMBERS, damaged, odd_text, utf8
-from torture.tables import as_argument, refusal
+from torture.reading import refusal
+from torture.tables import as_argument
 from torture.verdicts import Outcome, accepted
 
 _SETTINGS = (

@@ -111,6 +111,7 @@ def _work(child: _Child, trial: Trial, crew: Crew, send: int) -> NoReturn:
     """The life of a child."""
     code = 0
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         child.place.mkdir(parents=True, exist_ok=True)
         with (child.place / "stack.txt").open("w") as stack, (child.place / "stderr.txt").open("w") as said:
             os.dup2(said.fileno(), 2)  # warnings of numpy, and the like

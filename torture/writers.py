@@ -14,7 +14,7 @@ from torture.bases import Bases
 from torture.cases import Case
 from torture.commands import ended, kill_group, started, verdict
 from torture.pauses import Pause
-from torture.tables import refusal
+from torture.reading import refusal
 from torture.verdicts import Outcome, accepted
 from torture.written import COMMANDS, LIMIT, content_of, finished, laid_out, left_behind, reference
 
