@@ -121,6 +121,6 @@ def _sentence(end: Ended) -> Outcome:
     ]  # a bar may stand above the sentence
     if len(lines) != 1 or any("Error" in line for line in others):
         return Outcome("not one sentence", f"exit code 1 with {len(lines)} sentences: {end.error[-500:]!r}")
-    if len(lines[0]) > _LONGEST or end.error.rstrip().splitlines()[-1] != lines[0]:
+    if len(lines[0]) > _LONGEST or end.error.rstrip().splitlines()[-1] != lines[0].rstrip():
         return Outcome("not one sentence", f"a sentence of {len(lines[0])} characters: {end.error[-300:]!r}")
     return Outcome("refused", lines[0])
