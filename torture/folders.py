@@ -71,12 +71,14 @@ def _worth_changing(files: Files, chance: random.Random, resumed: bool) -> list[
 def run_folder(case: Case, place: Path, bases: Bases) -> Outcome:
     """Put the folder together, open it and use it."""
     folder = place / case.kind
-    shutil.copytree(bases.place / case.kind, folder)
+    resumed = case.facts.get("resumed", False)
+    own = ("jobs", "split", "tuning") if case.kind == "run" and not resumed else ()  # what only a resumed run reads
+    shutil.copytree(bases.place / case.kind, folder, ignore=shutil.ignore_patterns(*own))
     case.write_files(folder)
     for name in case.facts["gone"]:
         (folder / name).unlink(missing_ok=True)
     if case.kind == "run":
-        return _resume_run(folder, place, bases) if case.facts.get("resumed") else _use_run(folder, place)
+        return _resume_run(folder, place, bases) if resumed else _use_run(folder, place)
     if case.facts["signed"]:
         _sign(folder, case.facts.get("set", {}))
     used = _used(_USES[case.kind.partition("-")[0]], folder, bases)

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import milrec
 from torture.bases import RECIPE, Bases
 from torture.cases import Case, text_of
 from torture.commands import ROOT, environment
@@ -107,6 +108,12 @@ def run_guided(case: Case, place: Path, bases: Bases) -> Outcome:
     return Outcome(kind[1] if kind else "crash", said[-3000:], case=smaller)
 
 
+def _compiled() -> list[str]:
+    """The modules that numba compiles, which cannot be watched."""
+    kernels = Path(milrec.__file__).with_name("kernels")
+    return [f"milrec.kernels.{path.stem}" for path in kernels.glob("*.py")]
+
+
 class Failed(Exception):
     """A verdict, as the exception that libFuzzer wants."""
 
@@ -116,7 +123,7 @@ def main() -> None:
     import atheris
 
     target, bases, place, *options = sys.argv[1:]
-    with atheris.instrument_imports(include=["milrec"]):
+    with atheris.instrument_imports(include=["milrec"], exclude=_compiled()):
         from torture import sections
 
         sections.load_milrec()
