@@ -9,7 +9,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 MILREC_TEST_DATA ?= $(abspath $(wildcard ../shared/data))
 export MILREC_TEST_DATA
 
-.PHONY: demo serve-demo test check format browser ml-1m bench bench-serve soak clean
+.PHONY: demo serve-demo test check format browser ml-1m bench bench-serve soak torture clean
 
 demo: $(VENV)/.installed
 	$(BIN)/milrec demo --out milrec-demo
@@ -25,7 +25,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --config-file tests/mypy.ini tests benchmarks experiments tools
+	$(BIN)/mypy --config-file tests/mypy.ini tests benchmarks torture experiments tools
 
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
@@ -65,6 +65,11 @@ SOAK_MINUTES ?= 30
 soak: $(VENV)/.installed-serve
 	$(BIN)/python -m benchmarks.soak --out runs/soak --minutes $(SOAK_MINUTES)
 
+# Damaged inputs, forged folders, kills, disk faults and hostile requests in bulk, about an hour on two cores;
+# shorter: make torture TORTURE_MINUTES=5. Options of `python -m torture` go into TORTURE_OPTIONS: '--only kills --seed 7'.
+torture: $(VENV)/.installed-torture
+	$(BIN)/python -m torture --out runs/torture --minutes $(or $(TORTURE_MINUTES),60) $(TORTURE_OPTIONS)
+
 # Pages are tested in a real browser: Debian's chromium, installed if it is missing.
 browser:
 	@command -v chromium >/dev/null || { \
@@ -90,6 +95,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed-test
 
 $(VENV)/.installed-serve: $(VENV)/.installed
 	$(PIP) -e '.[serve]'
+	touch $@
+
+$(VENV)/.installed-torture: $(VENV)/.installed
+	$(PIP) -e '.[torture]'
 	touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed

@@ -16,7 +16,10 @@ option (cli/errors.py), prints the sentence and exits with a non-zero code, neve
 
 import errno
 import os
+import re
 from collections.abc import Iterable
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class MilrecError(Exception):
@@ -65,7 +68,12 @@ def unknown(what: str, name: object, known: Iterable[str]) -> str:
     return f"unknown {what} '{cut(name)}'; known {what}s: {', '.join(sorted(known))}"
 
 
-def cut(value: object) -> str:
-    """A value as an error repeats it: no more than 80 characters of it."""
+def cut(value: object, most: int = 80) -> str:
+    """A value as an error repeats it: not too much of it, and on one line."""
     text = str(value)
-    return text if len(text) <= 80 else text[:79] + "…"
+    return printable(text if len(text) <= most else text[: most - 1] + "…")
+
+
+def printable(text: str) -> str:
+    """The same on one line, with nothing that a terminal would obey: ESC becomes \\x1b, a line break \\n."""
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from milrec.cli.data import download, prepare, simulate, split
-from milrec.cli.errors import in_options, printable
+from milrec.cli.errors import in_options
 from milrec.cli.experiments import demo, experiment, report
 from milrec.cli.fit import evaluate, fit
 from milrec.cli.lists import items, recommend, similar
 from milrec.cli.serve import serve, serve_demo
-from milrec.errors import FolderError, MilrecError, system_sentence
+from milrec.errors import FolderError, MilrecError, printable, system_sentence
 
 app = typer.Typer(
     name="milrec",

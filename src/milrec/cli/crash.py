@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from milrec.cli.errors import printable
+from milrec.errors import printable
 
 CODE = 70  # EX_SOFTWARE of sysexits.h
 _KEPT = 20  # log files; older ones are removed, so that a command that fails every minute does not fill the disk

@@ -11,18 +11,12 @@ import shlex
 
 _OPTIONS = {"replace": "--force", "n": "-n", "models": "--model-class"}  # where the option is not simply called --NAME
 # Control characters, line and paragraph separators, changes of direction, halves of characters
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _ARGUMENT = re.compile(r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+)|\((?P<given>[^`]*)\))?`")
 
 
 def in_options(sentence: str) -> str:
     """The same sentence with options instead of arguments."""
     return _ARGUMENT.sub(_option, sentence)
-
-
-def printable(text: str) -> str:
-    """The same on one line, with nothing that a terminal would obey: ESC becomes \\x1b, a line break \\n."""
-    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def _option(found: re.Match[str]) -> str:

@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from milrec.cli.errors import printable
-from milrec.errors import FolderError
+from milrec.errors import FolderError, printable
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
 from milrec.records import TAIL_NAMES, damaged
@@ -103,7 +102,7 @@ def table_of_lists(lists: pa.Table) -> None:
     if not sys.stdout.isatty():
         writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([printable(_cell(row[name])) for name in names] for row in lists.to_pylist())
+        writer.writerows([_cell(row[name]) for name in names] for row in lists.to_pylist())
         return
     table = Table()
     for name in names:

@@ -19,7 +19,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from milrec.cli.errors import printable
+from milrec.errors import printable
 from milrec.experiments.protocol import Done, GivenUp, Job, Judging, Outcome
 from milrec.experiments.protocol import Progress as JobProgress
 from milrec.interrupts import Interruptible

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from milrec.data.columns import TITLE_NAMES, Columns, shown
+from milrec.data.columns import TITLE_NAMES, Columns
 from milrec.data.row_count import RowCounter
 from milrec.data.sources import Allowed, Source, damage_reported
 from milrec.data.tables import Rows, checked_ids, column_names, read_rows, read_titles, rows_of
 from milrec.data.text import LINES_OF_A_TITLE, Dialect, first_line, lines_allowed, read_text
-from milrec.errors import DataError
+from milrec.errors import DataError, cut
 
 _BLOCK = 1 << 26
 LASTFM_FILE = "usersha1-artmbid-artname-plays.tsv"
@@ -128,7 +128,7 @@ def _read(source: Source, name: str, dialect: Dialect, texts: tuple[str, ...] = 
     """The table in a file of an archive, and how many of its rows were skipped; types are seen from the entries."""
     convert = csv.ConvertOptions(column_types={text: pa.string() for text in texts})
     with source.open(name) as file:
-        return read_text(file, f"'{shown(name)}' in '{source.path}'", dialect, convert)
+        return read_text(file, f"'{cut(name)}' in '{source.path}'", dialect, convert)
 
 
 def _without_gaps(table: pa.Table, path: Path) -> pa.Table:

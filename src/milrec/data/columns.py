@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from milrec.errors import DataError
+from milrec.errors import DataError, cut
 
 USER_NAMES = (
     "user",
@@ -67,13 +67,13 @@ def chosen_columns(columns: Columns, names: Sequence[str], where: str) -> Column
     counts = Counter(names)
     for name in (*columns.wanted, *columns.where):
         if name not in counts:
-            raise DataError(f"{where} has no column '{shown(name)}'; its columns are {listed(names)}")
+            raise DataError(f"{where} has no column '{cut(name)}'; its columns are {listed(names)}")
     user = _recognised(USER_NAMES, names, where, "user") if columns.user is None else columns.user
     item = _recognised(ITEM_NAMES, names, where, "item") if columns.item is None else columns.item
     chosen = replace(columns, user=user, item=item)
     for name in (*chosen.wanted, *chosen.where):
         if counts[name] > 1:
-            raise DataError(f"{where} has two columns named '{shown(name)}'")
+            raise DataError(f"{where} has two columns named '{cut(name)}'")
     if len(set(chosen.wanted)) != len(chosen.wanted):
         raise DataError(f"the same column is named twice: {listed(chosen.wanted)}")
     return chosen
@@ -104,21 +104,13 @@ def refuse_repeated(names: Iterable[str], where: str) -> None:
     """Two columns of one name: which of them is meant?"""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise DataError(f"{where} has two columns named '{shown(min(twice))}'")
+        raise DataError(f"{where} has two columns named '{cut(min(twice))}'")
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
     """Names as they can stand in a sentence."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(shown(name) for name in names[:most]) + more
-
-
-def shown(text: str, most: int = 60) -> str:
-    """A text from a file as it can stand in a sentence: not too long, and without line breaks or control characters."""
-    cut = text if len(text) <= most else text[:most] + "…"
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in cut
-    )
+    return ", ".join(cut(name) for name in names[:most]) + more
 
 
 def _recognised(known: Sequence[str], names: Sequence[str], where: str, what: str) -> str:
@@ -144,5 +136,5 @@ def _only(alike: list[str], where: str, cure: str, option: str | None = None) ->
     """The one column of a name; two that differ only in case or spaces are refused, not guessed between."""
     if len(alike) > 1 and alike[0] != alike[1]:
         by = f" with `{option}`" if option else ""
-        raise DataError(f"'{shown(alike[0])}' and '{shown(alike[1])}' are both columns of {where}; {cure}{by}")
+        raise DataError(f"'{cut(alike[0])}' and '{cut(alike[1])}' are both columns of {where}; {cure}{by}")
     return alike[0] if alike else None

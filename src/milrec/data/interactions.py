@@ -20,9 +20,8 @@ import pyarrow.compute as pc
 from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
-from milrec.data.columns import shown
 from milrec.data.stored import read_arrays, read_counts, read_ids, read_pair_columns, write_table
-from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError
+from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError, cut
 from milrec.storage import Draft, Manifest, new_folder, open_folder, require_files
 
 ADOPTERS = "adopters.arrow"  # in place of users and pairs, in a model folder without them
@@ -318,7 +317,7 @@ def _as_id(value: Any, id_type: pa.DataType, what: str) -> Any:
 
 
 def _quoted(text: str) -> str:
-    return f"'{shown(text)}'"
+    return f"'{cut(text)}'"
 
 
 def check_not_empty(interactions: Interactions, source: str) -> Interactions:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from milrec.data.archives import LASTFM_FILE, detected, read_lastfm, read_movielens, read_netflix, read_parquet_folder
-from milrec.data.columns import Columns, shown
+from milrec.data.columns import Columns
 from milrec.data.filters import Filters, Prepared, prepare
 from milrec.data.formats import ARCHIVE_ENDINGS, FORMATS, PARQUET_ENDINGS, TEXT_ENDINGS
 from milrec.data.interactions import Interactions
 from milrec.data.sources import Allowed, refuse_special
 from milrec.data.tables import Rows, read_rows, read_titles, rows_of
-from milrec.errors import DataError, unknown
+from milrec.errors import DataError, cut, unknown
 
 PAPER_FILTERS = {  # section 3.1 of the paper
     "movielens": Filters(adopt_min=4, min_per_user=5),
@@ -62,9 +62,9 @@ def parse_conditions(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         column, equals, value = text.partition("=")
         if not equals or not column:
-            raise DataError(f"'{shown(text)}' is not a condition; write COLUMN=VALUE, for example test=0")
+            raise DataError(f"'{cut(text)}' is not a condition; write COLUMN=VALUE, for example test=0")
         if column in conditions:
-            raise DataError(f"column '{shown(column)}' is given two values, and no row has both")
+            raise DataError(f"column '{cut(column)}' is given two values, and no row has both")
         conditions[column] = value
     return conditions
 

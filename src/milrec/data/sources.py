@@ -23,8 +23,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from milrec.data.columns import shown
-from milrec.errors import DataError
+from milrec.errors import DataError, cut
 
 SMALL = 1 << 24  # bytes of a file that is read whole: titles, genres, the ratings of one movie
 _ANY_FILE = 1 << 26  # bytes that any packed file may unpack to, however small it is
@@ -195,8 +194,8 @@ class Source:
         for name in self.names:
             base = PurePosixPath(name).name
             if wanted(base) and found.setdefault(base, name) != name:
-                both = f"'{shown(found[base])}' and '{shown(name)}'"
-                raise DataError(f"'{self.path}' has two files '{shown(base)}': {both}")
+                both = f"'{cut(found[base])}' and '{cut(name)}'"
+                raise DataError(f"'{self.path}' has two files '{cut(base)}': {both}")
         return list(found.values())
 
     def needed(self, base_name: str) -> str:
@@ -255,7 +254,7 @@ class Source:
         """The content of a file that is read whole."""
         content = file.read(SMALL + 1)
         if len(content) > SMALL:
-            raise DataError(f"'{shown(name)}' in '{self.path}' is over {SMALL >> 20} MiB, too large for such a file")
+            raise DataError(f"'{cut(name)}' in '{self.path}' is over {SMALL >> 20} MiB, too large for such a file")
         return content
 
     def lines(self, name: str, *encodings: str) -> list[str]:
@@ -305,7 +304,7 @@ def _each_once(entries: list[tuple[str, bool]], path: Path) -> list[str]:
     names = sorted(name for name, is_file in entries if is_file)
     twice = next((name for name in names if counts[name] > 1), None)
     if twice is not None:
-        raise DataError(f"'{path}' has two entries named '{shown(twice)}'")
+        raise DataError(f"'{path}' has two entries named '{cut(twice)}'")
     return names
 
 
@@ -332,4 +331,4 @@ class _Remembered:
 def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return shown((str(error).splitlines() or ["it ends too early"])[0].rstrip(": "), most=200)
+    return cut((str(error).splitlines() or ["it ends too early"])[0].rstrip(": "), most=200)

@@ -25,14 +25,13 @@ from milrec.data.columns import (
     chosen_columns,
     listed,
     refuse_repeated,
-    shown,
     title_columns,
     unused_value,
 )
 from milrec.data.formats import PARQUET_ENDINGS
 from milrec.data.sources import Allowance, Allowed, refuse_no_file
 from milrec.data.text import LINES_OF_A_TITLE, first_line, lines_allowed, read_file, read_header, refuse_text
-from milrec.errors import DataError
+from milrec.errors import DataError, cut
 
 Times = npt.NDArray[np.int64] | npt.NDArray[np.uint64] | npt.NDArray[np.float64]
 
@@ -91,7 +90,7 @@ def rows_of(table: Any, columns: Columns, where: str = "the table", note: str | 
     n_rows, dropped = table.num_rows, {}
     for name, value in chosen.where.items():
         table = _rows_with(table, name, value, where)
-        where = f"{where} where {shown(name)}={shown(str(value))}"
+        where = f"{where} where {cut(name)}={cut(str(value))}"
     if chosen.where:
         dropped = {"rows_left_out_by_where": n_rows - table.num_rows}
     return Rows(

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from milrec.data.columns import refuse_repeated, shown
+from milrec.data.columns import refuse_repeated
 from milrec.data.row_count import RowCounter
 from milrec.data.sources import Allowed, open_file
-from milrec.errors import DataError
+from milrec.errors import DataError, cut
 
 LINES_OF_A_TITLE = 100  # that a field in quotes may run over in a table of items
 _BLOCK = 1 << 24  # bytes that are parsed together; a row cannot be longer
@@ -101,14 +101,14 @@ def refuse_text(texts: pa.ChunkedArray, where: str) -> None:
     number = pc.match_substring_regex(stripped, r"^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf|nan|)$")
     if not pc.all(number).as_py():
         row = int(pc.index(number, False).as_py())
-        raise DataError(f"{where} has text '{shown(texts[row].as_py())}' in row {row + 1}; a number is needed")
+        raise DataError(f"{where} has text '{cut(texts[row].as_py())}' in row {row + 1}; a number is needed")
 
 
 def first_line(error: BaseException) -> str:
     """What a parser says, in one line."""
     if "straddling object" in str(error):
         return f"it has a row of over {_BLOCK >> 20} MiB"
-    line = shown((str(error).splitlines() or ["for no known reason"])[0].rstrip(". "), most=200)
+    line = cut((str(error).splitlines() or ["for no known reason"])[0].rstrip(". "), most=200)
     return f"{line}: save it as UTF-8" if "UTF8" in line or isinstance(error, UnicodeDecodeError) else line
 
 

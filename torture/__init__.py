@@ -1,0 +1,1 @@
+"""The torture campaign: damaged and forged inputs, kills, full disks and hostile requests, in bulk."""
