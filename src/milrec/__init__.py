@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from milrec.data.interactions import Interactions
-    from milrec.data.read import read
+    from milrec.data.reading.read import read
     from milrec.data.simulation import Simulation, simulate
     from milrec.data.splits import Split, split_given, split_interactions, split_users
     from milrec.errors import MilrecError
@@ -59,7 +59,7 @@ _HOME = {
     "Split": "data.splits",
     "check_encoder": "models.checks",
     "fit": "recommender",
-    "read": "data.read",
+    "read": "data.reading.read",
     "refit": "recommender",
     "settings_for": "training.presets",
     "simulate": "data.simulation",

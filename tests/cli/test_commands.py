@@ -15,7 +15,7 @@ from safetensors import safe_open
 from commands import in_a_process, milrec, succeeds
 from milrec import load
 from milrec.data.downloads import NAMES
-from milrec.data.formats import FORMATS, LIST_ENDINGS
+from milrec.data.reading.formats import FORMATS, LIST_ENDINGS
 from milrec.locks import locked
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS

@@ -50,7 +50,7 @@ COMMANDS = [
     ("import milrec.interrupts", "--help"),  # just after the line from which on Ctrl-C is heard
     ("import milrec.cli", "--help"),
     ("import typer.main", "--help"),  # in the middle of the command line's own imports
-    ("import milrec.data.tables", "prepare", "table.csv", "--out", "prepared"),
+    ("import milrec.data.reading.tables", "prepare", "table.csv", "--out", "prepared"),
     ("new data folder", "prepare", "table.csv", "--out", "prepared"),
     ("import torch.nn", "fit", "split", "--out", "fitted", *QUICK),
     ("evaluate", "evaluate", "model", "split", "--json", "measures.json"),

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from commands import milrec, succeeds
-from milrec.data import sources
+from milrec.data.reading import sources
 
 has_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 PAIRS = "".join(f"u{row % 4},i{row % 7}\n" for row in range(40))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from milrec.data import archives
-from milrec.data.archives import LASTFM_FILE, detected
-from milrec.data.read import PAPER_FILTERS, prepare_source, read_source
-from milrec.data.tables import Rows
+from milrec.data.reading import archives
+from milrec.data.reading.archives import LASTFM_FILE, detected
+from milrec.data.reading.read import PAPER_FILTERS, prepare_source, read_source
+from milrec.data.reading.tables import Rows
 from milrec.errors import DataError
 
 Files = dict[str, bytes]

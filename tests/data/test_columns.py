@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import milrec
-from milrec.data.columns import Columns, chosen_columns, listed, refuse_repeated, shown, title_columns
-from milrec.data.tables import read_titles, rows_of
-from milrec.errors import DataError
+from milrec.data.reading.columns import Columns, chosen_columns, listed, refuse_repeated, title_columns
+from milrec.data.reading.tables import read_titles, rows_of
+from milrec.errors import DataError, cut
 from milrec.storage import open_folder
 
 
@@ -106,7 +106,7 @@ def test_a_table_of_20_000_columns_is_read(tmp_path: Path) -> None:
 
 
 def test_a_text_from_a_file_is_shown_on_one_line_and_not_in_full() -> None:
-    assert shown("naïve 日本") == "naïve 日本"
-    assert shown("a\nb\x1b[2J\udc80") == "a\\nb\\x1b[2J\\udc80"
-    assert shown("x" * 100) == "x" * 60 + "…"
+    assert cut("naïve 日本") == "naïve 日本"
+    assert cut("a\nb\x1b[2J\udc80") == "a\\nb\\x1b[2J\\udc80"
+    assert cut("x" * 100) == "x" * 79 + "…"
     assert listed(["a", "b\t", "c"], most=2) == "a, b\\t and 1 more"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from milrec.data.columns import Columns
 from milrec.data.filters import Filters, Prepared, prepare
 from milrec.data.interactions import Interactions
-from milrec.data.tables import Rows, rows_of
+from milrec.data.reading.columns import Columns
+from milrec.data.reading.tables import Rows, rows_of
 from milrec.errors import DataError
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import milrec
 from conftest import real_data
-from milrec.data.columns import Columns
 from milrec.data.filters import Filters
-from milrec.data.formats import FORMATS
-from milrec.data.read import parse_conditions, prepare_source, read_source, recognised_format
+from milrec.data.reading.columns import Columns
+from milrec.data.reading.formats import FORMATS
+from milrec.data.reading.read import parse_conditions, prepare_source, read_source, recognised_format
 from milrec.errors import DataError
 
 FIVE_RATINGS = "userId,movieId,rating,timestamp\n" + "".join(f"1,{movie},5,0\n" for movie in range(1, 6))

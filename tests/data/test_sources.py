@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import milrec
-from milrec.data import sources
-from milrec.data.read import read_source
-from milrec.data.sources import Allowed
-from milrec.data.tables import read_titles
+from milrec.data.reading import sources
+from milrec.data.reading.read import read_source
+from milrec.data.reading.sources import Allowed
+from milrec.data.reading.tables import read_titles
 from milrec.errors import DataError
 
 RATINGS = b"userId,movieId,rating,timestamp\n" + b"1,1,5,0\n"

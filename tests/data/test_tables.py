@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import milrec
-from milrec.data.columns import Columns
-from milrec.data.tables import Rows, read_rows, read_titles, rows_of
+from milrec.data.reading.columns import Columns
+from milrec.data.reading.tables import Rows, read_rows, read_titles, rows_of
 from milrec.errors import DataError
 
 RATED = Columns(value="rating")

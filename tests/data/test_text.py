@@ -12,12 +12,12 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from milrec.data import text as text_module
-from milrec.data.columns import Columns
-from milrec.data.read import read_source
-from milrec.data.sources import Allowed
-from milrec.data.tables import Rows, read_rows, read_titles
-from milrec.data.text import Dialect, read_text
+from milrec.data.reading import text as text_module
+from milrec.data.reading.columns import Columns
+from milrec.data.reading.read import read_source
+from milrec.data.reading.sources import Allowed
+from milrec.data.reading.tables import Rows, read_rows, read_titles
+from milrec.data.reading.text import Dialect, read_text
 from milrec.errors import DataError
 
 MULTILINE = Allowed(multiline=True)

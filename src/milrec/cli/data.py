@@ -11,7 +11,7 @@ import typer
 from milrec.cli.errors import in_options
 from milrec.cli.options import Force, reserving
 from milrec.data.downloads import NAMES
-from milrec.data.formats import Format
+from milrec.data.reading.formats import Format
 from milrec.errors import SettingsError
 
 
@@ -90,9 +90,9 @@ def prepare(
 ) -> None:
     """Read interactions into a data folder: apply thresholds and filters, merge and count duplicates."""
     from milrec.cli.output import facts_table, note
-    from milrec.data.columns import VALUE_NAMES, Columns
-    from milrec.data.read import parse_conditions, prepare_source
-    from milrec.data.sources import Allowed
+    from milrec.data.reading.columns import VALUE_NAMES, Columns
+    from milrec.data.reading.read import parse_conditions, prepare_source
+    from milrec.data.reading.sources import Allowed
 
     own = {"adopt_min": adopt_min, "reject_max": reject_max, "min_per_user": min_per_user, "min_per_item": min_per_item}
     columns = Columns(user, item, value, time, parse_conditions(where or []))

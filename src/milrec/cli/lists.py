@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from milrec.cli.options import Dial, ModelClass, named_classes
-from milrec.data.formats import ANY_LIST_ENDING
+from milrec.data.reading.formats import ANY_LIST_ENDING
 from milrec.errors import SettingsError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
 from milrec.data.interactions import Interactions, check_not_empty, pairs_matrix, sorted_ids
-from milrec.data.tables import Rows
+from milrec.data.reading.tables import Rows
 from milrec.errors import DataError
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
-from milrec.data.formats import LIST_ENDINGS
 from milrec.data.interactions import Interactions
+from milrec.data.reading.formats import LIST_ENDINGS
 from milrec.errors import SettingsError
 from milrec.interrupts import pause_point
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue

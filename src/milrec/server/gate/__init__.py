@@ -1,1 +1,1 @@
-"""Gate: what stands between a socket and the routes; who may ask, for how much, and how slowly."""
+"""gate: what stands between a socket and the routes; who may ask, for how much, and how slowly."""

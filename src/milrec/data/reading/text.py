@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
-from milrec.data.columns import refuse_repeated
-from milrec.data.row_count import RowCounter
-from milrec.data.sources import Allowed, open_file
+from milrec.data.reading.columns import refuse_repeated
+from milrec.data.reading.row_count import RowCounter
+from milrec.data.reading.sources import Allowed, open_file
 from milrec.errors import DataError, cut
 
 LINES_OF_A_TITLE = 100  # that a field in quotes may run over in a table of items

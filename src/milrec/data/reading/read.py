@@ -7,13 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from milrec.data.archives import LASTFM_FILE, detected, read_lastfm, read_movielens, read_netflix, read_parquet_folder
-from milrec.data.columns import Columns
 from milrec.data.filters import Filters, Prepared, prepare
-from milrec.data.formats import ARCHIVE_ENDINGS, FORMATS, PARQUET_ENDINGS, TEXT_ENDINGS
 from milrec.data.interactions import Interactions
-from milrec.data.sources import Allowed, refuse_special
-from milrec.data.tables import Rows, read_rows, read_titles, rows_of
+from milrec.data.reading.archives import (
+    LASTFM_FILE,
+    detected,
+    read_lastfm,
+    read_movielens,
+    read_netflix,
+    read_parquet_folder,
+)
+from milrec.data.reading.columns import Columns
+from milrec.data.reading.formats import ARCHIVE_ENDINGS, FORMATS, PARQUET_ENDINGS, TEXT_ENDINGS
+from milrec.data.reading.sources import Allowed, refuse_special
+from milrec.data.reading.tables import Rows, read_rows, read_titles, rows_of
 from milrec.errors import DataError, cut, unknown
 
 PAPER_FILTERS = {  # section 3.1 of the paper

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from milrec.data.columns import (
+from milrec.data.reading.columns import (
     Columns,
     chosen_columns,
     listed,
@@ -28,9 +28,9 @@ from milrec.data.columns import (
     title_columns,
     unused_value,
 )
-from milrec.data.formats import PARQUET_ENDINGS
-from milrec.data.sources import Allowance, Allowed, refuse_no_file
-from milrec.data.text import LINES_OF_A_TITLE, first_line, lines_allowed, read_file, read_header, refuse_text
+from milrec.data.reading.formats import PARQUET_ENDINGS
+from milrec.data.reading.sources import Allowance, Allowed, refuse_no_file
+from milrec.data.reading.text import LINES_OF_A_TITLE, first_line, lines_allowed, read_file, read_header, refuse_text
 from milrec.errors import DataError, cut
 
 Times = npt.NDArray[np.int64] | npt.NDArray[np.uint64] | npt.NDArray[np.float64]
