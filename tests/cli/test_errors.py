@@ -38,7 +38,7 @@ def messages() -> list[tuple[str, str]]:
 
 
 def test_no_message_of_the_library_names_an_option_of_the_command_line():
-    allowed = {"server/access.py": "--allow-host"}  # said over HTTP, where there is no translator
+    allowed = {"server/gate/access.py": "--allow-host"}  # said over HTTP, where there is no translator
     for name, text in messages():
         options = set(re.findall(r"""["' (](--[a-z][a-z-]+)""", "\n".join(strings_of(text))))
         assert options <= {allowed.get(name), "--help"}, (name, options)
