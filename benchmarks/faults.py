@@ -54,6 +54,7 @@ class Tally:
     wrong: int = 0
     examples: list[str] = field(default_factory=list)
     burst_ends: float = 0.0  # until then, any request may be refused
+    reloading: bool = False  # so there are two models in memory
 
     def note(self, kind: str, status: int, expected: tuple[int, ...], said: bytes = b"") -> None:
         self.answers.setdefault(kind, Counter())[status] += 1
@@ -238,9 +239,12 @@ async def change_models(target: Target) -> None:
     """Reloads after replacements, with SIGHUP and by request; and the folder overwritten in place, which is refused."""
     async with connected(target) as client:
         for source in itertools.cycle(target.sources):
+            target.tally.reloading = True
             await asyncio.to_thread(_replace, source, target.folder)
             status, said = await client.ask(post("/v1/models/live/reload", {}))
             target.tally.note("reload", status, (200, 409), said)  # 409: one by SIGHUP is under way
+            await asyncio.sleep(0.5)
+            target.tally.reloading = False
             await asyncio.sleep(2)
             await asyncio.to_thread(_overwrite, target.folder)
             status, said = await client.ask(post("/v1/models/live/reload", {}))

@@ -70,15 +70,16 @@ def _list_of(folder: Path, user: str) -> bytes:
 
 
 async def _under_load(target: Target, serving: Serving, seconds: float) -> list[float]:
-    """Everything at once; the memory of the server every few seconds."""
+    """Everything at once; the memory of the server once in a while, when it has one model in memory and not two."""
     work: list[Coroutine[Any, Any, None]] = [faults.ask_mixed(target, number) for number in range(_CLIENTS)]
     work += [one(target) for one in faults.EVERYTHING]
     tasks = [asyncio.create_task(one) for one in work]
     sampled: list[float] = []
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
-        await asyncio.sleep(min(5, seconds / 40))
-        sampled.append(serving.memory())
+        await asyncio.sleep(0.5)
+        if not target.tally.reloading:
+            sampled.append(serving.memory())
         for task in tasks:
             if task.done():  # it only ever ends by an error
                 task.result()

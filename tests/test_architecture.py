@@ -113,7 +113,7 @@ def test_packages_are_imported_only_in_their_rooms(path):
             assert room_of(path) in HOMES[package], f"{path.relative_to(PACKAGE)} imports {package}"
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "server").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((PACKAGE / "server").rglob("*.py")), ids=lambda path: path.name)
 def test_the_server_goes_through_the_recommender(path):
     for name in own_imports(path):
         allowed = name.startswith("server.") or any(name == one or name.startswith(f"{one}.") for one in SERVER_MAY_USE)
@@ -121,7 +121,7 @@ def test_the_server_goes_through_the_recommender(path):
 
 
 def test_a_room_begins_with_what_it_is_for():
-    for path in PACKAGE.glob("*/__init__.py"):
+    for path in PACKAGE.glob("*/**/__init__.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assert ast.get_docstring(tree) and len(tree.body) == 1, path
 

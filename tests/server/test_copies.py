@@ -16,6 +16,7 @@ from milrec.server.copies import take_copy
 from milrec.server.model import load_served
 from milrec.server.registry import Registry
 from milrec.storage import Manifest
+from pausing import LONG
 from serving import contents, flip, refused, turn
 
 pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
@@ -211,9 +212,18 @@ def flip_fact(folder: Path) -> None:
 def test_a_server_that_copies_for_ever_is_not_waited_for(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(copies, "_WAIT_SECONDS", 0.0)
     with contextlib.ExitStack() as held:
-        held.enter_context(copies._alone_in(tmp_path / copies._room_name()))
+        held.enter_context(copies._alone_in(tmp_path / copies._room_name(), wait=LONG))
         with pytest.raises(FolderError, match="another server has been copying"):
             take_copy(folder, "model")
+
+
+def test_a_copy_that_cannot_be_removed_now_is_removed_by_the_server_that_is_copying(folder, tmp_path):
+    copy = take_copy(folder, "model")
+    with copies._alone_in(copy.path.parent, wait=LONG):
+        copy.release()
+        assert copy.path.exists()
+    take_copy(folder, "model").release()
+    assert not rooms(tmp_path)
 
 
 def test_the_data_that_users_have_is_not_held(folders, small_catalogue, folder, tmp_path):

@@ -46,8 +46,8 @@ class Copy:
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
-            with suppress(OSError, FolderError), _alone_in(self.path.parent):
-                _clean_up(self.path.parent)
+            with suppress(OSError, FolderError), _alone_in(self.path.parent, wait=1.0):
+                _clean_up(self.path.parent)  # otherwise the server that is copying does it when it ends
 
 
 def take_copy(folder: Path, kind: str, scratch: Path | None = None) -> Copy:
@@ -63,7 +63,7 @@ def take_copy(folder: Path, kind: str, scratch: Path | None = None) -> Copy:
     parent = place.parent if scratch is None else scratch.absolute()
     try:
         room = parent / _room_name()
-        with _alone_in(room):
+        with _alone_in(room, _WAIT_SECONDS):
             _clean_up(room)
             path = room / hashlib.sha256(content).hexdigest()[:32]
             if not path.exists():
@@ -100,9 +100,9 @@ def _room_name() -> str:
 
 
 @contextmanager
-def _alone_in(room: Path) -> Iterator[None]:
+def _alone_in(room: Path, wait: float) -> Iterator[None]:
     """Only one process at a time copies and cleans up; a room with no copy in it is removed at the end."""
-    handle = _entered(room)
+    handle = _entered(room, wait)
     try:
         yield
     finally:
@@ -113,8 +113,8 @@ def _alone_in(room: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _entered(room: Path) -> int:
-    ends = time.monotonic() + _WAIT_SECONDS
+def _entered(room: Path, wait: float) -> int:
+    ends = time.monotonic() + wait
     while True:
         room.mkdir(mode=0o700, exist_ok=True)
         with suppress(FileNotFoundError):  # the room was removed just now

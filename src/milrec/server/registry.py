@@ -6,9 +6,11 @@ completely, and its model tried out, before it replaces the old one.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,22 +69,26 @@ class Registry:
 
         There is one reload at a time: a second is refused, or waits and then reads the folder as it is by then.
         """
-        old = self.model(name)
+        path = self.model(name).path
         if not self._loading.acquire(blocking=wait):
             raise FolderError("another reload is running; try again when it is done")
         try:
             self.batcher.check()
-            new = self._load(name, old.path)
+            new = self._load(name, path)
             with ExitStack() as undone:
                 undone.callback(new.copy.release)
                 pause_point("reload")
                 self._try_out(new)
                 undone.pop_all()
-            self._models[name], replaced = new, self._models[name]
-            replaced.copy.release()  # requests under way keep what is mapped
+            self._replace(name, new)
+            _give_memory_back()
             return new
         finally:
             self._loading.release()
+
+    def _replace(self, name: str, new: Served) -> None:
+        old, self._models[name] = self._models[name], new
+        old.copy.release()  # requests under way keep what is mapped
 
     def _try_out(self, served: Served) -> None:
         try:
@@ -110,3 +116,10 @@ def _try_out(served: Served) -> None:
     first = recommender.catalogue.item_ids[0]
     recommender.answer([recommender.ask(Query(adopted=[first], n=1))])
     served.find_items(str(first), 1)
+
+
+def _give_memory_back() -> None:
+    """What the old model took up is free, but in pieces that glibc would keep, and that the next does not fit into."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library has no such function
+            ctypes.CDLL(None).malloc_trim(0)
