@@ -34,7 +34,7 @@ def make_parquet(chance: random.Random) -> Case:
     content = parquet_bytes(pa.table(columns), chance)
     intact = chance.random() < 0.4
     content = content if intact else damaged(content, chance)
-    how = chance.choice(("library", "library", "command"))
+    how = chance.choice(("library",) * 4 + ("command",))
     return Case("inputs", "parquet", {"how": how, "intact": intact, "options": options}, {"t.parquet": content})
 
 

@@ -50,7 +50,7 @@ def make_table(chance: random.Random) -> Case:
     if chance.random() < 0.1:
         options["titles"] = "titles.csv"
         files["titles.csv"] = _titles(chance)
-    how = chance.choice(("library", "library", "library", "command", "multiline"))
+    how = chance.choice(("library",) * 6 + ("command", "multiline"))
     return Case("inputs", "table", {"name": name, "how": how, "options": options}, files)
 
 
