@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,8 +119,12 @@ def items(
 
 
 def _ids_of(text: str) -> list[str]:
-    """Ids separated by commas; an id that contains a comma is in double quotes."""
-    return [field for row in csv.reader([text]) for field in row if field != ""]
+    """Ids separated by commas or line breaks; an id that contains one is in double quotes."""
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise SettingsError(f"{text!r:.60} is not a list of ids: ID,ID,… ({error})") from None
+    return [field for row in rows for field in row if field != ""]
 
 
 def _ids_in(path: Path | None) -> list[str] | None:
