@@ -270,6 +270,11 @@ def test_whole_number_ids_are_found_by_their_text(checkerboard):
         recommender.recommend(["twelve"])
 
 
+def test_a_model_is_judged_on_a_split_and_not_on_data(recommender, small_catalogue):
+    with pytest.raises(DataError, match=r"judged on a split: milrec\.split_interactions"):
+        recommender.evaluate(small_catalogue)
+
+
 def test_evaluating_on_another_split_is_refused(recommender, split, small_catalogue):
     recommender.evaluate(split)
     with pytest.raises(DataError, match="another split"):

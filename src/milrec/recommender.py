@@ -168,6 +168,8 @@ class Recommender:
         A refitted model sees the validation items of users too. The training part still decides
         what is popular, novel and in the tail, so that a model and its refit can be compared.
         """
+        if not isinstance(split, Split):
+            raise DataError("a model is judged on a split: milrec.split_interactions(data, seed=0)")
         own = split
         if self.fitted.facts.get("refitted"):
             if on == "validation":

@@ -235,6 +235,22 @@ def test_a_mistake_is_answered_with_one_sentence(work, arguments, sentence):
     assert sorted(path.name for path in work.iterdir()) == before
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv", "tsv", "jsonl"])
+@pytest.mark.parametrize(("who", "n_rows"), [(("--user", "u001", "--user", "u002"), 6), (("--adopted", "i001"), 3)])
+def test_lists_of_some_users_can_be_written_to_a_file(work, tmp_path, ending, who, n_rows):
+    out = tmp_path / f"some.{ending}"
+    done = succeeds("recommend", "model", *who, "-n", 3, "--out", out, cwd=work)
+    assert f"{n_rows} rows → {out}" in done.stdout.replace("\n", "")
+    lines = pq.read_table(out).num_rows if ending == "parquet" else len(out.read_text().splitlines())
+    assert lines == n_rows + (ending in ("csv", "tsv"))
+
+
+def test_a_class_and_another_model_are_not_named_together(work):
+    (work / "mine.py").write_text((Path(__file__).parents[1] / "own_encoders.py").read_text())
+    said = refuses("fit", "split", "--out", "m", "--model-class", "mine:Gated", "--model", "ease", cwd=work)
+    assert "--model ease is a model of milrec, not the class that --model-class names" in said
+
+
 def test_a_model_is_not_judged_on_another_split(work):
     succeeds("split", "data", "--out", "other", "--seed", 9, cwd=work)
     assert "fitted on another split" in refuses("evaluate", "model", "other", cwd=work)

@@ -58,6 +58,8 @@ def fit(
         raise SettingsError("several classes are named; say which one to fit with --model NAME")
     own = encoders[0] if model is None and encoders else model
     settings = settings_for(own, loss, parse_assignments(set or []), encoders)
+    if encoders and settings.model.model in MODELS:
+        raise SettingsError(f"--model {model} is a model of milrec, not the class that --model-class names; drop one")
     FolderFit(split, out, settings, seed, refit, without_users).run(resume, force)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -106,7 +106,7 @@ def check_list_file(path: Path) -> None:
 
 def write_batches(
     path: Path,
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch],
     report: Callable[[int], None] | None = None,
     schema: pa.Schema | None = None,
 ) -> int:
@@ -117,7 +117,8 @@ def write_batches(
     check_list_file(path)
     rows = users = 0
     with new_file(path) as draft:
-        first = next(batches, None)
+        coming = iter(batches)
+        first = next(coming, None)
         known = schema or (first.schema if first is not None else pa.schema([]))
         writer = _writer(draft, path.suffix, known)
         try:
@@ -128,7 +129,7 @@ def write_batches(
                 if report is not None:
                     report(users)
                 pause_point("write lists")
-                first = next(batches, None)
+                first = next(coming, None)
         finally:
             writer.close()
     return rows

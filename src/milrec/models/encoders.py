@@ -150,7 +150,7 @@ def encoder_settings(encoder: type[nn.Module]) -> type[EncoderSettings]:
 @cache
 def _settings_of(encoder: Any) -> type[EncoderSettings]:
     if not (inspect.isclass(encoder) and issubclass(encoder, nn.Module)):
-        raise SettingsError(f"{encoder!r:.80} is not a class of torch.nn.Module")
+        raise SettingsError(f"'{getattr(encoder, '__name__', encoder)!s:.80}' is not a class of torch.nn.Module")
     name = getattr(encoder, "name", encoder.__name__.lower())
     if not isinstance(name, str) or not name.isidentifier() or name in MODELS:
         raise SettingsError(f"an encoder cannot be called {name!r}; give its class another name, e.g. name = 'mine'")

@@ -93,7 +93,7 @@ def measures(entries: Sequence[Entry], given: bool = False) -> Table:
         for entry in entries
     ]
     several = any(len(entry.runs) > 1 for entry in entries)
-    one = "its 95 % bootstrap interval over users"
+    one = "the 95 % bootstrap interval over users"
     note = f"Below each mean over seeds, its standard deviation; with one seed, {one}." if several else f"Below: {one}."
     return Table("Measures on the test part", f"The best of each column is marked. {note}",
                  [(column.name, column.meaning) for column in columns], rows, "best")  # fmt: skip
@@ -230,8 +230,8 @@ def comparisons(results: Results, entries: Sequence[Entry]) -> Table | None:
     ]
     return Table(
         f"{reference.name} against each other model",
-        f"Mean over users of {reference.name} minus the other, with its 95 % bootstrap interval; p after Holm for "
-        "all pairs of models. Coloured: p < .05.",
+        f"Mean over users of {reference.name} minus the other, with its 95 % bootstrap interval; p-values are "
+        "Holm-corrected over all pairs of models. Coloured: p < .05.",
         [(_NAMES.get(measure, measure), "") for measure in compared],
         rows,
         "significant",
@@ -283,7 +283,7 @@ def _made(entry: Entry) -> list[Cell]:
     validations = [run.validation for run in entry.runs if run.validation is not None]
     return [
         Cell(", ".join(str(run.seed) for run in entry.runs)),
-        Cell(_range((history.epochs[-1] for history in histories if history.epochs), "{:g}")),
+        Cell(_range((history.epochs[-1] for history in histories if history.epochs), "{:.1f}")),
         Cell(_range((history.kept_iteration for history in histories if history.kept_iteration), "{:,}")),
         Cell(f"{statistics.fmean(validations):.4f}" if validations else "–"),
         Cell(_range((run.fit_seconds for run in entry.runs), "{:.1f}")),

@@ -76,7 +76,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     422: {"model": Error, "description": "Something is wrong with the request"},
     503: {"model": Error, "description": "The server is busy, or did not answer in time; try again"},
 }
-_BODY_ERRORS = {**_ERRORS, 400: {"model": Error, "description": "The body cannot be read"}}
+_BODY_ERRORS = {**_ERRORS, 400: {"model": Error, "description": "The body is not text in UTF-8"}}
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Error, "description": "It does not exist"}}
 
 Name = Annotated[str, Path(description="name of a model")]

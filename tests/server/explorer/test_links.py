@@ -17,7 +17,7 @@ def test_a_shared_link_brings_everything_back(opened):
     add(page, "disliked", "the s")
     page.locator("#dial-number").fill("-0.25")
     page.locator("#n").fill("7")
-    page.get_by_text("Rules that the list must keep").click()
+    page.get_by_text("Rules for the list").click()
     page.locator("#rule-amount").fill("40")
     page.get_by_role("button", name="Add rule").click()
     settled(page)
@@ -74,7 +74,7 @@ def test_rules_that_cannot_be_kept_are_said(opened):
     page = opened("#model=mil&liked=i001&rule=long+%3E%3D+80%25&rule=short+%3E%3D+80%25")
     settled(page)
     expect(page.locator('[data-model="mil"] [data-share=long]')).to_have_text("80 %")
-    expect(page.locator(".unmet")).to_contain_text("Not every rule could be kept")
+    expect(page.locator(".unmet")).to_contain_text("Some rules could not be met")
     expect(page.locator(".unmet li")).to_contain_text("at least 80 % of the list from the short tail")
     page.get_by_role("button", name="Remove the rule: at least 80 % of the list from the short tail").click()
     settled(page)
@@ -132,7 +132,7 @@ def test_the_page_takes_the_rules_that_the_library_takes(opened):
             1,
         ),
         ("liked=i001&model=other", "This server has no model 'other'", 3),
-        ("liked=i001&dial=fast", "The link sets the dial to 'fast', which is no number; it is at 0.", 3),
+        ("liked=i001&dial=fast", "The link sets the dial to 'fast', which is not a number; it is at 0.", 3),
         ("liked=i001&n=9999", "The link asks for '9999' items; a list here has 1 to 100, so 20 are shown.", 3),
         ("liked=i001&rule=more", "The link has a rule 'more' that cannot be read", 3),
     ],

@@ -76,7 +76,7 @@ def test_the_dial_reranks_and_says_what_it_did(opened, recommenders):
         assert listed(page, name) == turned["item"].to_pylist()
         column = page.locator(f'[data-model="{name}"]')
         fresh = [item for item in turned["item"].to_pylist() if item not in straight]
-        expect(column.locator(".changed")).to_have_text(f"{len(fresh)} of 20 changed by the dial")
+        expect(column.locator(".changed")).to_have_text(f"{len(fresh)} of 20 are here because of the dial")
         expect(column.locator(".moved.new")).to_have_count(len(fresh))
         for tail in ("short", "medium", "long"):
             share = turned["tail"].to_pylist().count(tail) / 20

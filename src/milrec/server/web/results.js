@@ -28,7 +28,7 @@ export function column(entry, others, mostPopular) {
   const { marks, fresh } = changes(answer, without ?? answer);
   section.append(facts(answer, without, fresh, others));
   if (answer.unmet.length) {
-    section.append(make("div", { class: "box warn unmet" }, make("p", {}, "Not every rule could be kept:"),
+    section.append(make("div", { class: "box warn unmet" }, make("p", {}, "Some rules could not be met:"),
       make("ul", {}, answer.unmet.map((sentence) => make("li", {}, sentence)))));
   }
   section.append(answer.items.length
@@ -43,7 +43,7 @@ function facts(answer, without, fresh, others) {
     make("li", {}, make("b", {}, answer.mean_popularity === null ? "–" : about(answer.mean_popularity)), " adopters per item on average",
       without && without.mean_popularity !== null && make("span", { class: "soft" }, ` (${about(without.mean_popularity)} with the dial at 0)`)),
     without
-      ? make("li", { class: "changed" }, make("b", {}, `${fresh} of ${length}`), " changed by the dial")
+      ? make("li", { class: "changed" }, make("b", {}, `${fresh} of ${length}`), " are here because of the dial")
       : make("li", { class: "changed soft" }, "The dial is at 0"),
     ...others.map((other) => make("li", { class: "overlap" }, make("span", { class: `swatch ${other.colour}` }),
       make("b", {}, `${shared(answer, other.answer)} of ${length}`), ` also in ${other.model.name}`)),

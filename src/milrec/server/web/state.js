@@ -26,7 +26,7 @@ export function readState(fragment) {
   if (given.has("dial")) {
     const dial = Number(given.get("dial"));
     if (Number.isFinite(dial) && given.get("dial").trim() !== "") state.dial = dial;
-    else notes.push(`The link sets the dial to '${given.get("dial")}', which is no number; it is at 0.`);
+    else notes.push(`The link sets the dial to '${given.get("dial")}', which is not a number; it is at 0.`);
   }
   if (given.has("n")) {
     const n = Number(given.get("n"));
