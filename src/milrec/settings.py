@@ -17,7 +17,7 @@ from milrec.disk import read_text
 from milrec.errors import SettingsError, cut
 
 S = TypeVar("S", bound="Settings")
-_LARGEST_NUMBER = 1e38  # single precision ends just above
+_LARGEST_NUMBER = 3.4e38  # single precision ends just above
 _LARGEST_COUNT = 2**53
 
 

@@ -522,8 +522,58 @@ def rewritten(path: Path, change_state=lambda state: state, change_tensors=lambd
         state = json.loads(file.metadata()["milrec"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     tensors = change_tensors(tensors)
-    state = change_state({**state, "sha256": checkpoints._digest(tensors)})
-    save_file(tensors, path, metadata={"milrec": json.dumps(state)})
+    text = json.dumps(change_state(state))
+    save_file(tensors, path, metadata={"milrec": text, "sha256": checkpoints._digest(text, tensors)})
+
+
+def test_no_flipped_bit_of_what_a_checkpoint_says_changes_what_is_read(unfinished):
+    """`"iteration": 5` became 4 or 7, and the fit ended with another model."""
+    whole = unfinished.read_bytes()
+    first, _ = checkpoints._read_whole(unfinished)
+    header = 8 + int.from_bytes(whole[:8], "little")
+    assert b"iteration" in whole[:header] and first.iteration == 5
+    refused = 0
+    for place in range(header):
+        unfinished.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        try:
+            found, _ = checkpoints._read_whole(unfinished)
+        except Exception:
+            refused += 1
+            continue
+        assert found == first, whole[place - 20 : place + 1]
+    assert refused > 0.9 * header  # white space at the end may be anything
+
+
+def test_a_flipped_bit_of_the_iteration_is_refused_with_one_sentence(checkerboard, unfinished):
+    whole = unfinished.read_bytes()
+    assert whole.count(b'\\"iteration\\": 5') == 1
+    unfinished.write_bytes(whole.replace(b'\\"iteration\\": 5', b'\\"iteration\\": 4'))
+    with pytest.raises(FitError, match=r"cannot be read \(it has changed since it was written: its hash differs\)"):
+        fitted(checkerboard, quick(), seed=7, checkpoint=unfinished)
+
+
+def test_a_checkpoint_as_0_1_0_wrote_it_is_resumed_from(checkerboard, unfinished):
+    """It has a hash of its tensors alone."""
+    with safe_open(unfinished, framework="pt") as file:
+        state = json.loads(file.metadata()["milrec"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    state["sha256"] = checkpoints._first_digest(tensors)
+    save_file(tensors, unfinished, metadata={"milrec": json.dumps(state)})
+    resumed, _ = fitted(checkerboard, quick(), seed=7, checkpoint=unfinished)
+    assert weight_bytes(resumed) == weight_bytes(fitted(checkerboard, quick(), seed=7)[0])
+    save_file(tensors, unfinished, metadata={"milrec": json.dumps({**state, "sha256": "0"})})
+    with pytest.raises(FitError, match="its hash differs"):
+        fitted(checkerboard, quick(), seed=7, checkpoint=unfinished)
+
+
+@pytest.mark.parametrize("what", ["best", "average"])
+def test_kept_weights_of_another_shape_are_refused(checkerboard, tmp_path, what):
+    settings, path = quick(averaging=0.5, validate_every=5), tmp_path / "checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        fitted(checkerboard, settings, checkpoint=path, report=interrupt_at(11), validate=lambda model: 0.5)
+    rewritten(path, change_tensors=lambda own: {**own, f"{what}.decoder_bias": torch.zeros(1)})
+    with pytest.raises(FitError, match=f"does not match the model: '{what}.decoder_bias' has another shape"):
+        fitted(checkerboard, settings, checkpoint=path)
 
 
 @pytest.mark.parametrize(
@@ -534,8 +584,11 @@ def rewritten(path: Path, change_state=lambda state: state, change_tensors=lambd
         lambda state: {**state, "history": {**state["history"], "mood": "good"}},
         lambda state: {**state, "loss_sum": "much"},
         lambda state: {**state, "iteration": "five"},
+        lambda state: {**state, "iteration": -1},
+        lambda state: {**state, "loss_sum": "nan"},
+        lambda state: {**state, "history": {**state["history"], "kept_iteration": 3}},
     ],
-    ids=["a list", "without iteration", "foreign history", "no number", "a text for a number"],
+    ids=["a list", "without iteration", "foreign history", "no number", "a text", "before the start", "nan", "unknown"],
 )
 def test_a_checkpoint_whose_state_is_not_understood_is_refused(checkerboard, unfinished, change):
     rewritten(unfinished, change_state=change)

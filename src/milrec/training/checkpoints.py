@@ -47,6 +47,8 @@ class _Saved(Record):
     @field_validator("history")
     @classmethod
     def _adds_up(cls, history: FitHistory) -> FitHistory:
+        if history.model_extra:
+            raise ValueError(f"'{min(history.model_extra):.40}' is not a part of a history")
         return checked_history(history)
 
     @field_validator("loss_sum")
