@@ -12,7 +12,7 @@ import pytest
 import milrec
 from commands import milrec as command
 from commands import succeeds
-from milrec.cli.errors import printable
+from milrec.errors import printable
 
 EVIL = "\x1b]0;owned\x07 \x1b[2J \u202e evil\r\n\t\x9b31m\x7f"
 SHOWN = r"\x1b]0;owned\x07 \x1b[2J \u202e evil\r\n\t\x9b31m\x7f"
