@@ -31,7 +31,7 @@ class Pause:
         return process
 
     def _knock(self, process: subprocess.Popen[bytes]) -> None:
-        """Wake up whoever waits for an arrival if the process ends instead."""
+        """Wake up the trial that waits for an arrival if the process ends instead."""
         with contextlib.suppress(OSError):
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             socket.create_connection(self._door.getsockname()).close()

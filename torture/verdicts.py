@@ -22,7 +22,7 @@ FAILURES = (
     "hang",
     "crash",  # ended by a signal
     "memory",  # a file of kilobytes took a gigabyte
-    "silent loss",  # rows were dropped, added or changed, and nobody was told
+    "silent loss",  # rows were dropped, added or changed, and nothing was said
     "wrong answer",
     "5xx",
     "half-written",

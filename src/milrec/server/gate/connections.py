@@ -26,7 +26,7 @@ _LOG_SECONDS = 10.0
 class Phase(Enum):
     """What a connection is doing; if it is closed in this phase, the reason that is counted."""
 
-    ENDING = "refused"  # it has been told why
+    ENDING = "refused"  # with an answer that says why
     OPEN = "silent"  # nothing has arrived yet
     HEADERS = "slow headers"
     IDLE = "idle"  # between two requests
