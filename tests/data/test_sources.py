@@ -5,6 +5,8 @@ import gzip
 import io
 import lzma
 import os
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -182,6 +184,17 @@ def test_an_archive_that_unpacks_to_far_too_much_is_refused(
     assert str(error.value) == f"'{source}' {TOO_MUCH}"
     _, rows = read_source(source, allowed=Allowed(max_expansion=100_000))
     assert len(rows) == 100_001
+
+
+def test_a_process_ends_after_an_archive_was_refused(tmp_path: Path) -> None:
+    """pyarrow, left with work by an error of its source, kept Python from ending."""
+    source = written(tmp_path / "ml.zip", zip_of({"ratings.csv": RATINGS * (1 << 21), "movies.csv": MOVIES}))
+    code = "import milrec, sys\ntry: milrec.read(sys.argv[1])\nexcept milrec.MilrecError as error: print(error)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, source],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, f"'{source}' {TOO_MUCH}"), done.stderr
 
 
 @pytest.mark.usefixtures("small_limits")

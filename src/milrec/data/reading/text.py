@@ -137,12 +137,22 @@ class _Watched:
         self._max_lines = dialect.max_lines
         self._counter = RowCounter(dialect.delimiter.encode() if dialect.quotes else None)
         self._ended = False
+        self._error: Exception | None = None
         self._lock = Lock()
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes; none once it is known that the text will be refused."""
+        """The next bytes; none once it is known that the text will be refused.
+
+        An error waits for `rows_checked`: pyarrow would forget what it has begun, and Python wait for it at its exit.
+        """
         with self._lock:
-            return b"" if self._counter.most_lines > self._max_lines else self._next(size)
+            if self._error is not None or self._counter.most_lines > self._max_lines:
+                return b""
+            try:
+                return self._next(size)
+            except Exception as error:
+                self._error = error
+                return b""
 
     def close(self) -> None:
         """Whoever opened the file closes it."""
@@ -150,6 +160,8 @@ class _Watched:
     def rows_checked(self, where: str) -> int:
         """The number of rows in the whole text; quotes that run over too many lines are refused."""
         with self._lock:
+            if self._error is not None:
+                raise self._error
             while self._next(_BLOCK):
                 pass
         if self._counter.unclosed is not None:
