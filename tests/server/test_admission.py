@@ -30,6 +30,14 @@ class Work:
             taken.__enter__()
             self.under_way.append(taken)
 
+    def busy(self, seconds: float, per_second: float) -> None:
+        """As much as can be done, and no more."""
+        for _ in range(round(seconds * per_second)):
+            self.clock.now += 1 / per_second
+            self.under_way.pop(0).__exit__(None, None, None)
+            self.under_way.append(self.capacity.take(1))
+            self.under_way[-1].__enter__()
+
     def overload(self, seconds: float, per_second: float) -> None:
         for _ in range(round(seconds * per_second)):
             self.fill()
@@ -77,18 +85,29 @@ def test_nothing_is_measured_unless_something_is_refused(clock):
     assert capacity.limit == FIRST
 
 
-def test_a_measurement_ends_when_the_work_does(clock):
-    """The time until the next request comes is not counted."""
+def test_time_in_which_there_is_nothing_to_do_is_not_counted(clock):
     capacity = Capacity(Limits(max_wait=0.25, max_running=10_000), lambda: 0.0)
     work = Work(capacity, clock)
-    work.fill()
-    while work.under_way:
-        clock.now += 0.001
-        work.under_way.pop().__exit__(None, None, None)
+    work.overload(5, 400)
     measured = capacity.limit
-    clock.now += 1_000
-    work.fill()
-    assert capacity.limit == measured == pytest.approx((FIRST + 250) / 2, rel=0.05)
+    for _ in range(10):
+        while work.under_way:
+            clock.now += 1 / 400
+            work.under_way.pop().__exit__(None, None, None)
+        clock.now += 1_000
+        work.overload(1, 400)
+    assert capacity.limit == pytest.approx(measured, rel=0.1)
+
+
+def test_refusals_now_and_then_tell_as_much_as_many(clock):
+    """At the limit of what it can do, a server refuses one request in a while, and works at full speed in between."""
+    capacity = Capacity(Limits(max_wait=0.25, max_running=10_000), lambda: 0.0)
+    work = Work(capacity, clock)
+    work.overload(5, 400)
+    for _ in range(20):
+        work.busy(0.6, 400)
+        work.overload(0.3, 400)
+    assert capacity.limit == pytest.approx(100, rel=0.1)
 
 
 def test_a_slow_moment_is_forgotten(clock):

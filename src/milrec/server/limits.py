@@ -21,7 +21,7 @@ class Limits(Settings):
     max_total: int = Field(50_000, ge=1, description="total of n × (1 + reasons + rules) over all lists of a request")
     max_running: int = Field(512, ge=1, description="lists being made at a time; further requests get a 503 at once")
     max_wait: float = Field(
-        0.25, ge=0.001, description="seconds of work ahead of a request; where there is more, it gets a 503 at once"
+        0.1, ge=0.001, description="seconds of work ahead of a request; where there is more, it gets a 503 at once"
     )
     max_connections: int = Field(1_000, ge=1, description="open connections; beyond that, the longest idle is closed")
     max_headers: int = Field(32_768, ge=100, description="bytes in the address and the headers of a request")

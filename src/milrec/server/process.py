@@ -52,6 +52,7 @@ def run(server: Server, taken: socket.socket, started: Callable[[str], None]) ->
     from uvicorn.server import HANDLED_SIGNALS
 
     from milrec.server.listener import Listener
+    from milrec.server.registry import settle_memory
     from milrec.server.telemetry import log
 
     names = [served.name for served in server.registry.models]
@@ -71,6 +72,7 @@ def run(server: Server, taken: socket.socket, started: Callable[[str], None]) ->
             reloading.cancel()
 
     _write_log()
+    settle_memory()
     sys.setswitchinterval(_SWITCH_SECONDS)
     Process(server, taken, started).run([taken])
     log.info("stopped")

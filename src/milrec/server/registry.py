@@ -7,6 +7,7 @@ completely, and its model tried out, before it replaces the old one.
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -81,7 +82,7 @@ class Registry:
                 self._try_out(new)
                 undone.pop_all()
             self._replace(name, new)
-            _give_memory_back()
+            settle_memory()
             return new
         finally:
             self._loading.release()
@@ -118,8 +119,15 @@ def _try_out(served: Served) -> None:
     served.find_items(str(first), 1)
 
 
-def _give_memory_back() -> None:
-    """What the old model took up is free, but in pieces that glibc would keep, and that the next does not fit into."""
+def settle_memory() -> None:
+    """Tidy up after models have been read or replaced.
+
+    A model is some hundred thousand objects that stay: Python's collector would look at all of them several times a
+    second, for a tenth of a second each time; once they are frozen, it leaves them alone. What the old model took up
+    is free by now, but in pieces that glibc would keep, and that the next model does not fit into.
+    """
+    gc.collect()
+    gc.freeze()
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library has no such function
             ctypes.CDLL(None).malloc_trim(0)

@@ -6,6 +6,7 @@ measured when something has been refused, for only then is the server known to b
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -34,9 +35,9 @@ class Capacity:
         self.used = 0
         self.arrived = 0  # requests that are complete, and about to be taken on in this turn of the event loop
         self.limit = _FIRST_LIMIT
-        self._measuring_since: float | None = None
-        self._refused_at = 0.0
-        self._done = 0
+        self._measuring = False
+        self._measured_from = self._refused_at = -math.inf
+        self._done = 0  # since then
 
     @contextmanager
     def take(self, number: int) -> Iterator[None]:
@@ -45,9 +46,8 @@ class Capacity:
             yield
         finally:
             self.used -= number
-            self._done += number
-            if self._measuring_since is not None:
-                self._measure(time.monotonic() - self._measuring_since)
+            if self._measuring:
+                self._measure(number)
 
     def forget_arrived(self) -> None:
         """What had arrived has been taken on by now, or refused."""
@@ -74,15 +74,20 @@ class Capacity:
 
     def _note_refusal(self) -> None:
         self._refused_at = time.monotonic()
-        if self._measuring_since is None:
-            self._measuring_since, self._done = self._refused_at, 0
+        if not self._measuring:
+            self._measuring, self._measured_from = True, -math.inf
 
-    def _measure(self, spent: float) -> None:
-        """Enough was under way when the measurement began to keep the server busy until it ends."""
-        wait = self._limits.max_wait + self._portion_seconds()
-        if spent >= wait or (not self.used and spent > 0):
+    def _measure(self, number: int) -> None:
+        """Count what is done, from the end of one request to the end of another: they come in bursts."""
+        now, wait = time.monotonic(), self._limits.max_wait + self._portion_seconds()
+        spent = now - self._measured_from
+        if spent > max(4 * wait, _REMEMBERED_SECONDS):  # it begins here, or again: there was nothing to do
+            self._measured_from, self._done = now, 0
+            return
+        self._done += number
+        if spent >= wait:
             self.limit = max((1 - _TRUST) * self.limit + _TRUST * wait * self._done / spent, 1.0)
-            self._measuring_since = None
+            self._measuring = False
 
 
 class Admission:
