@@ -59,8 +59,7 @@ def load_milrec() -> None:
     import milrec.cli.app
     import milrec.experiments.recipe
     import milrec.recommender
-    import milrec.report.page
-    import milrec.server.keys  # noqa: F401
+    import milrec.report.page  # noqa: F401
 
 
 SECTIONS = (
