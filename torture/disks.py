@@ -57,7 +57,10 @@ def run_fault(case: Case, place: Path, bases: Bases) -> Outcome:
     stays = ":stays" if facts["stays"] else ""
     number = math.ceil(facts["share"] * calls) or 1
     fault = f"{facts['call']}:{number}:{getattr(errno, facts['error'])}{stays}"
-    return _judged(_with_faults(command, place, library, TORTURE_FAULT=fault), case.kind, place, bases)
+    outcome = _judged(_with_faults(command, place, library, TORTURE_FAULT=fault), case.kind, place, bases)
+    if outcome.failed or (facts["call"] == "open" and facts["stays"]):  # a folder that cannot be opened stays as it is
+        return outcome
+    return left_behind(place) or outcome
 
 
 def lacks() -> str | None:
@@ -107,7 +110,7 @@ def _judged(end: Ended | None, name: str, place: Path, bases: Bases) -> Outcome:
     if outcome is accepted and content_of(place / command.out) != reference(name, bases).content:
         return Outcome("silent loss", "the command says that all is well, but wrote something else")
     shutil.rmtree(place / f"{command.out}.partial", ignore_errors=True)  # a checkpoint may stay, to be resumed
-    return half_written(command, name, place, bases) or left_behind(place) or outcome
+    return half_written(command, name, place, bases) or outcome
 
 
 def _on_a_full_disk(name: str, room: float, place: Path, bases: Bases) -> Outcome:
@@ -125,7 +128,8 @@ def _on_a_full_disk(name: str, room: float, place: Path, bases: Bases) -> Outcom
     try:
         shutil.copytree(place / "whole", small, dirs_exist_ok=True)
         end = ended(started(command.arguments, small, place / "log"), place / "log", LIMIT)
-        return _judged(end, name, small, bases)
+        outcome = _judged(end, name, small, bases)
+        return outcome if outcome.failed else left_behind(small) or outcome
     finally:
         subprocess.run(["umount", "-l", small], check=False)
 

@@ -56,6 +56,10 @@ def _run_folder(case: Case, place: Path, bases: Bases) -> Outcome:
 
 def load_milrec() -> None:
     """What the trials use, so that a fresh process has it at once."""
+    import milrec.cli.app
+    import milrec.experiments.recipe
+    import milrec.recommender
+    import milrec.report.page  # noqa: F401
 
 
 SECTIONS = (

@@ -50,7 +50,7 @@ class Outcome:
         """The same for failures that are probably one fault: the kind, and where it happened."""
         lines = [line.strip() for line in self.what.splitlines() if line.strip()]
         places = [line for line in lines if line.startswith("File ") and "/torture/torture/" not in line]
-        last = re.sub(r"'[^']*'?|\"[^\"]*\"?|0x[0-9a-f]+|[0-9]+", "…", lines[-1])[:60] if lines else ""
+        last = re.sub(r"'[^']*'?|0x[0-9a-f]+|[^a-zA-Z:. ]+", "", lines[-1])[:50] if lines else ""
         return f"{self.kind}: {last} {places[-1] if places else ''}".strip()
 
 
