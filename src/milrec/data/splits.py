@@ -168,7 +168,7 @@ def _read_part(manifest: Manifest, name: str, protocol: str, train: Interactions
 
 
 def _plenty(files: Iterable[Path]) -> int:
-    """More users than a part with these files can have: one for each byte, and a million about which nothing is known."""
+    """More users than a part with these files can have: one for each byte, and a million with no pair at all."""
     return 1_000_000 + sum(file.stat().st_size for file in files)
 
 
