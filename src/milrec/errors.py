@@ -23,7 +23,10 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u
 
 
 class MilrecError(Exception):
-    """Anything that the caller can correct."""
+    """Anything that the caller can correct; its sentence is on one line, whatever values it repeats."""
+
+    def __init__(self, sentence: str = "") -> None:
+        super().__init__(printable(sentence))
 
 
 class DataError(MilrecError):

@@ -61,9 +61,9 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
     for text in assignments:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise SettingsError(f"'{text}' is not a setting; write KEY=VALUE, for example epochs=30")
+            raise SettingsError(f"'{cut(text)}' is not a setting; write KEY=VALUE, for example epochs=30")
         if key.strip() in values:
-            raise SettingsError(f"setting '{key.strip()}' is given twice")
+            raise SettingsError(f"setting '{cut(key.strip())}' is given twice")
         values[key.strip()] = None if value.strip().lower() == "none" else value.strip()
     return values
 

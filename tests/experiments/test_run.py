@@ -287,7 +287,7 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
     run(recipe, tmp_path / "run", Quiet())
     with locked(tmp_path / "run/.lock") as mine:
         assert mine
-        with pytest.raises(FolderError, match="another process is running"):
+        with pytest.raises(FolderError, match="is being carried out by another process"):
             run(recipe, tmp_path / "run", Quiet())
 
 

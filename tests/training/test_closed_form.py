@@ -511,5 +511,5 @@ def test_foreign_weights_are_refused_even_when_the_manifest_vouches_for_them(tmp
     manifest["files"][file.name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     del manifest["sha256"]
     (tmp_path / "model" / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(FolderError, match=r"has weights"):
+    with pytest.raises(FolderError, match=r"does not hold the weights|are not finite"):
         milrec.load(tmp_path / "model")

@@ -102,7 +102,7 @@ def table_of_lists(lists: pa.Table) -> None:
     if not sys.stdout.isatty():
         writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([_cell(row[name]) for name in names] for row in lists.to_pylist())
+        writer.writerows([printable(_cell(row[name])) for name in names] for row in lists.to_pylist())
         return
     table = Table()
     for name in names:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from milrec.errors import SettingsError
+from milrec.errors import SettingsError, cut
 from milrec.metrics.tail import TailInterval
 from milrec.settings import Settings, build, shown
 
@@ -68,7 +68,7 @@ class Rule(Settings):
         """A rule from its short form, such as `long >= 30%` or `short <= 2 in 10`."""
         found = _TEXT.fullmatch(text)
         if found is None or ("." in found[3] and not found[4]):
-            raise SettingsError(f"'{text}' is not a rule; write it as 'long >= 30%' or 'short <= 2 in 10'")
+            raise SettingsError(f"'{cut(text)}' is not a rule; write it as 'long >= 30%' or 'short <= 2 in 10'")
         tail, sign, number, percent, first = found.groups()
         bound = "at_least" if sign in (">=", "≥") else "at_most"
         amount = f"{number}%" if percent else int(number)
@@ -91,7 +91,7 @@ def rule_of(value: Rule | str | Mapping[str, Any]) -> Rule:
     if isinstance(value, Mapping):
         return build(Rule, value, "a rule")
     if not isinstance(value, Rule):
-        raise SettingsError(f"{value!r} is not a rule; write it as 'long >= 30%' or 'short <= 2 in 10'")
+        raise SettingsError(f"{cut(repr(value))} is not a rule; write it as 'long >= 30%' or 'short <= 2 in 10'")
     return value
 
 

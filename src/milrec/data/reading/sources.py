@@ -172,6 +172,8 @@ class Source:
         with damage_reported(self.path):
             if zipfile.is_zipfile(self.path):
                 with zipfile.ZipFile(self.path) as archive:
+                    stated = sum(entry.file_size for entry in archive.infolist())
+                    Allowance.of(self.path, self.max_expansion).take(stated)  # before any of it is unpacked
                     return _each_once([(info.filename, not info.is_dir()) for info in archive.infolist()], self.path)
             with self._tar() as tar:
                 found = [(member.name, member.isfile()) for member in tar]
