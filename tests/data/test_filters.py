@@ -166,6 +166,13 @@ def test_items_that_are_only_rejected_stay_where_no_adopter_is_asked_for() -> No
         assert data.rejected.nnz == len(items) - 1
 
 
+@pytest.mark.parametrize("limit", [float("inf"), float("-inf"), float("nan"), "4"])
+@pytest.mark.parametrize("name", ["adopt_min", "reject_max", "min_per_user", "min_per_item"])
+def test_limits_are_finite_numbers(name: str, limit: Any) -> None:
+    with pytest.raises(DataError, match=f"`{name}` must be a number, and finite, not"):
+        Filters(**{name: limit})
+
+
 def test_thresholds_that_nothing_passes_are_refused() -> None:
     with pytest.raises(DataError, match="the table has no adopted items left; check the thresholds and filters"):
         prepared("ax ay", Filters(adopt_min=10), value=[1, 5])

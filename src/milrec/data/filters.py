@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,8 +34,8 @@ class Filters:
     def __post_init__(self) -> None:
         for name in ("adopt_min", "reject_max", "min_per_item", "min_per_user"):
             limit = getattr(self, name)
-            if limit is not None and not isinstance(limit, (int, float)):
-                raise DataError(f"`{name}` must be a number, not {limit!r}")
+            if limit is not None and not (isinstance(limit, (int, float)) and math.isfinite(limit)):
+                raise DataError(f"`{name}` must be a number, and finite, not {limit!r}")
         if self.adopt_min is not None and self.reject_max is not None and self.reject_max >= self.adopt_min:
             raise DataError(f"`reject_max` {self.reject_max:g} must be below `adopt_min` {self.adopt_min:g}")
         if self.min_per_item < 0 or self.min_per_user < 1:
