@@ -16,6 +16,7 @@ from typing import NamedTuple
 import httpx
 
 from milrec.server.app import Server
+from milrec.server.gate.connections import Connections
 from milrec.server.limits import Limits
 from milrec.server.listener import Listener
 from milrec.server.process import bound
@@ -89,6 +90,7 @@ class Here(NamedTuple):
 
     port: int
     server: Server
+    connections: Connections
 
     def connection(self, receive_buffer: int | None = None) -> socket.socket:
         link = socket.socket()
@@ -143,7 +145,7 @@ def listening(registry: Registry, limits: Limits | None = None):
     thread.start()
     assert ready.wait(LONG)
     try:
-        yield Here(taken.getsockname()[1], server)
+        yield Here(taken.getsockname()[1], server, listener.connections)
     finally:
         listener.should_exit = True
         thread.join(LONG)

@@ -85,7 +85,7 @@ def test_no_command_prints_a_control_character(work: Path, arguments: tuple[str,
 
 def test_a_line_break_in_an_id_is_not_the_end_of_a_command(work: Path) -> None:
     done = command("recommend", "model", "--adopted", "1\n2", cwd=work)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "unknown item" in done.stderr
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "ids separated by commas" in done.stderr
 
 
 def test_files_have_titles_and_ids_exactly_as_they_were(work: Path) -> None:

@@ -1,6 +1,7 @@
 """Model folders: read at the start and again while the old model serves; a bad one is refused."""
 
 import asyncio
+import gc
 import pickle
 import re
 import shutil
@@ -132,6 +133,16 @@ def test_a_reload_that_waits_reads_the_folder_after_the_one_before(folders):
         loading.release()
         assert waiting.result() is registry.model("mil")
     registry.stop()
+
+
+def test_the_collector_leaves_a_loaded_model_alone(folders):
+    """Otherwise every request would wait, several times a second, until it has looked at all of a model's objects."""
+    registry = Registry({"mil": folders["mil"]}, together=4)
+    before = gc.get_freeze_count()
+    registry.reload("mil")
+    assert gc.get_freeze_count() > before
+    registry.stop()
+    gc.unfreeze()
 
 
 def test_what_users_have_elsewhere_is_not_listed(folders, small_catalogue, tmp_path, mil):

@@ -28,11 +28,11 @@ class Listener(uvicorn.Server):
     def __init__(self, server: Server, taken: socket.socket, started: Callable[[str], None]) -> None:
         limits, self._taken, self._started, self._server = server.limits, taken, started, server
         self._most = connections_allowed(limits.max_connections)
-        self._open = Connections(limits, server.capacity, server.metrics, self._most)
+        self.connections = Connections(limits, server.capacity, server.metrics, self._most)
         config = uvicorn.Config(
             create_app(server),
             loop="asyncio",  # uvloop leaves some of many connections waiting for seconds (docs/log.md)
-            http=cast(Any, partial(Connection, self._open)),
+            http=cast(Any, partial(Connection, self.connections)),
             backlog=_ACCEPTED,
             timeout_keep_alive=ceil(limits.idle_timeout),
             log_config=None,
@@ -46,7 +46,7 @@ class Listener(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_note_loop_error)
-        self._open.watch(loop)
+        self.connections.watch(loop)
         await super().startup(sockets)
         self._taken.listen(_BACKLOG)  # asyncio has one number for this and for what it accepts at once
         if self._most < self._server.limits.max_connections:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from milrec.server.gate.connection import Connection
 
 _ENDING_SECONDS = 2.0  # for a client to read why it was refused, before its connection is closed
+_BODY_GRACE_SECONDS = 5.0  # the app gives up first, and says so
 _LOG_SECONDS = 10.0
 
 
@@ -47,7 +48,7 @@ class Connections:
             Phase.OPEN: limits.header_timeout,
             Phase.HEADERS: limits.header_timeout,
             Phase.IDLE: limits.idle_timeout,
-            Phase.BODY: limits.timeout + 1,  # the app gives up first, and says so
+            Phase.BODY: limits.timeout + _BODY_GRACE_SECONDS,
         }
         self._closed: Counter[str] = Counter()
         self._logged_at = 0.0
