@@ -93,8 +93,12 @@ def test_a_damaged_parquet_file_is_one_sentence(tmp_path):
 
 
 def test_odd_names_of_columns_do_not_reach_the_terminal(tmp_path):
-    (tmp_path / "table.csv").write_text('"a\x1b[2Jb","c\td"\n1,2\n')
+    (tmp_path / "table.csv").write_text('"a\x1b[2Jb","c\td"\n1,2\n,3\n')
     assert "a\\x1b[2Jb, c\\td" in refuses("prepare", "table.csv", "--out", "data", cwd=tmp_path)
+    named = ["--user", "a\x1b[2Jb", "--item", "c\td"]
+    assert "column 'a\\x1b[2Jb' of" in refuses("prepare", "table.csv", "--out", "data", *named, cwd=tmp_path)
+    condition = ["--where", "c\td=x\ny"]
+    assert "has c\\td=x\\ny" in refuses("prepare", "table.csv", "--out", "data", *named, *condition, cwd=tmp_path)
 
 
 @pytest.fixture(scope="module")

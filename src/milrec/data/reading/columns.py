@@ -94,9 +94,10 @@ def unused_value(columns: Columns, names: Sequence[str]) -> str | None:
     alike = _alike(VALUE_NAMES, names) if columns.value is None else []
     if not alike or alike[0] in (columns.user, columns.item, columns.time, *columns.where):
         return None
+    name = cut(alike[0])
     return (
-        f"column '{alike[0]}' is not used and every row counts as adopted; if it holds ratings, give "
-        f"`value='{alike[0]}'` and `adopt_min=4`, if counts, `value='{alike[0]}'`"
+        f"column '{name}' is not used and every row counts as adopted; if it holds ratings, give "
+        f"`value='{name}'` and `adopt_min=4`, if counts, `value='{name}'`"
     )
 
 
@@ -105,6 +106,11 @@ def refuse_repeated(names: Iterable[str], where: str) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(f"{where} has two columns named '{cut(min(twice))}'")
+
+
+def column_of(name: str | None, where: str) -> str:
+    """A column as a sentence names it."""
+    return f"column '{cut(name or '')}' of {where}"
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from milrec.data.reading.columns import (
     Columns,
     chosen_columns,
+    column_of,
     listed,
     refuse_repeated,
     title_columns,
@@ -30,7 +31,15 @@ from milrec.data.reading.columns import (
 )
 from milrec.data.reading.formats import PARQUET_ENDINGS
 from milrec.data.reading.sources import Allowance, Allowed, refuse_no_file
-from milrec.data.reading.text import LINES_OF_A_TITLE, first_line, lines_allowed, read_file, read_header, refuse_text
+from milrec.data.reading.text import (
+    LINES_OF_A_TITLE,
+    first_line,
+    lines_allowed,
+    read_file,
+    read_header,
+    refuse_invalid,
+    refuse_text,
+)
 from milrec.errors import DataError, cut
 
 Times = npt.NDArray[np.int64] | npt.NDArray[np.uint64] | npt.NDArray[np.float64]
@@ -74,7 +83,7 @@ def read_rows(source: Path, columns: Columns, kind: str, allowed: Allowed | None
         table = _read_csv(source, needed, chosen.value, allowed)
     rows = rows_of(table, chosen, where, note=unused_value(chosen, names))
     if kind == "csv" and rows.values is not None:  # read as 64-bit floating-point numbers, whatever they were
-        _refuse_inexact(rows.values, f"column '{chosen.value}' of {where}")
+        _refuse_inexact(rows.values, column_of(chosen.value, where))
     return rows
 
 
@@ -94,10 +103,10 @@ def rows_of(table: Any, columns: Columns, where: str = "the table", note: str | 
     if chosen.where:
         dropped = {"rows_left_out_by_where": n_rows - table.num_rows}
     return Rows(
-        users=checked_ids(table[chosen.user], f"column '{chosen.user}' of {where}"),
-        items=checked_ids(table[chosen.item], f"column '{chosen.item}' of {where}"),
-        values=None if chosen.value is None else _numbers(table[chosen.value], f"column '{chosen.value}' of {where}"),
-        times=None if chosen.time is None else _times(table[chosen.time], f"column '{chosen.time}' of {where}"),
+        users=checked_ids(table[chosen.user], column_of(chosen.user, where)),
+        items=checked_ids(table[chosen.item], column_of(chosen.item, where)),
+        values=None if chosen.value is None else _numbers(table[chosen.value], column_of(chosen.value, where)),
+        times=None if chosen.time is None else _times(table[chosen.time], column_of(chosen.time, where)),
         note=note,
         columns=chosen,
         dropped=dropped,
@@ -113,10 +122,10 @@ def read_titles(source: Path, item: str | None = None, allowed: Allowed | None =
         table = read_parquet(source, chosen.wanted, allowed)
     else:
         table = read_file(source, dict.fromkeys(chosen.wanted, pa.string()), LINES_OF_A_TITLE, allowed)
-    ids = checked_ids(table[chosen.item], f"column '{chosen.item}' of {where}")
-    texts = {"title": _texts(table[chosen.title], f"column '{chosen.title}' of {where}")}
+    ids = checked_ids(table[chosen.item], column_of(chosen.item, where))
+    texts = {"title": _texts(table[chosen.title], column_of(chosen.title, where))}
     if chosen.genres:
-        texts["genres"] = _texts(table[chosen.genres], f"column '{chosen.genres}' of {where}")
+        texts["genres"] = _texts(table[chosen.genres], column_of(chosen.genres, where))
     return pa.table({"id": ids, **texts})
 
 
@@ -157,7 +166,7 @@ def read_parquet(source: Path, wanted: Sequence[str], allowed: Allowed) -> pa.Ta
 
 def checked_ids(ids: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     """Ids as int64 or large_string, without gaps."""
-    _refuse_invalid(ids, where)
+    refuse_invalid(ids, where)
     if pa.types.is_dictionary(ids.type):
         ids = ids.cast(ids.type.value_type)
     if ids.null_count:
@@ -192,7 +201,7 @@ def _refuse_text(source: Path, name: str, allowed: Allowed) -> None:
         texts = read_file(source, {name: pa.string()}, lines_allowed(allowed), allowed)[name]
     except DataError:
         return  # something else is wrong with the file
-    refuse_text(texts, f"column '{name}' of '{source}'")
+    refuse_text(texts, column_of(name, f"'{source}'"))
 
 
 @contextmanager
@@ -216,10 +225,12 @@ def _rows_with(table: pa.Table, name: str, wanted: Any, where: str) -> pa.Table:
         equal = [_meaning(value) == meant for value in distinct.to_pylist()]
         if not any(equal):
             values = listed([str(value) for value in distinct.to_pylist()], most=5)
-            raise DataError(f"no row of {where} has {name}={wanted}; the column holds {values or 'nothing'}")
+            raise DataError(
+                f"no row of {where} has {cut(name)}={cut(str(wanted))}; the column holds {values or 'nothing'}"
+            )
         return table.filter(pc.is_in(column, value_set=distinct.filter(pa.array(equal, type=pa.bool_()))))
     except (pa.ArrowException, ValueError, KeyError, OverflowError):  # times that Python cannot hold are among these
-        raise DataError(f"column '{name}' of {where} holds {column.type}, which cannot be compared") from None
+        raise DataError(f"{column_of(name, where)} holds {column.type}, which cannot be compared") from None
 
 
 def _meaning(value: Any) -> Decimal | str:
@@ -304,45 +315,11 @@ def _parsed_dates(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _texts(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
-    _refuse_invalid(column, where)
+    refuse_invalid(column, where)
     try:
         return column.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(f"{where} holds {column.type}; text is needed") from None
-
-
-def _refuse_invalid(column: pa.ChunkedArray, where: str) -> None:
-    """Parquet files and tables in memory are not checked by their readers: text may be none."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid as error:
-        row = _first_undecodable(column) if "UTF8" in str(error) else None
-        if row is None:
-            raise DataError(f"{where} is damaged ({first_line(error)})") from None
-        raise DataError(f"row {row} of {where} is not valid UTF-8; save it as UTF-8") from None
-
-
-def _first_undecodable(column: pa.ChunkedArray) -> int | None:
-    n_before = 0
-    for chunk in column.chunks:
-        coded = pa.types.is_dictionary(chunk.type)
-        undecodable = _undecodable(chunk.dictionary if coded else chunk)
-        codes = chunk.indices.to_pylist() if coded else range(len(chunk))
-        for row, code in enumerate(codes, start=n_before + 1):
-            if code in undecodable:
-                return row
-        n_before += len(chunk)
-    return None
-
-
-def _undecodable(texts: pa.Array) -> set[int]:
-    found = set()
-    for place, value in enumerate(texts.cast(pa.large_binary()).to_pylist()):
-        try:
-            (value or b"").decode()
-        except UnicodeDecodeError:
-            found.add(place)
-    return found
 
 
 def _first_true(mask: pa.ChunkedArray) -> int:

@@ -104,6 +104,40 @@ def refuse_text(texts: pa.ChunkedArray, where: str) -> None:
         raise DataError(f"{where} has text '{cut(texts[row].as_py())}' in row {row + 1}; a number is needed")
 
 
+def refuse_invalid(column: pa.ChunkedArray, where: str) -> None:
+    """Parquet files and tables in memory are not checked by their readers: text may be none."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        row = _first_undecodable(column) if "UTF8" in str(error) else None
+        if row is None:
+            raise DataError(f"{where} is damaged ({first_line(error)})") from None
+        raise DataError(f"row {row} of {where} is not valid UTF-8; save it as UTF-8") from None
+
+
+def _first_undecodable(column: pa.ChunkedArray) -> int | None:
+    n_before = 0
+    for chunk in column.chunks:
+        coded = pa.types.is_dictionary(chunk.type)
+        undecodable = _undecodable(chunk.dictionary if coded else chunk)
+        codes = chunk.indices.to_pylist() if coded else range(len(chunk))
+        for row, code in enumerate(codes, start=n_before + 1):
+            if code in undecodable:
+                return row
+        n_before += len(chunk)
+    return None
+
+
+def _undecodable(texts: pa.Array) -> set[int]:
+    found = set()
+    for place, value in enumerate(texts.cast(pa.large_binary()).to_pylist()):
+        try:
+            (value or b"").decode()
+        except UnicodeDecodeError:
+            found.add(place)
+    return found
+
+
 def first_line(error: BaseException) -> str:
     """What a parser says, in one line."""
     if "straddling object" in str(error):
