@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from milrec.lists.query import Query
 from milrec.server.app import Server, create_app
 from milrec.server.limits import Limits
 from milrec.server.model import load_served
-from milrec.server.registry import Registry
+from milrec.server.registry import Registry, settle_memory
 from pausing import LONG
 from serving import Client, as_json, figures, flip, refused, turn, until_ready
 
@@ -135,12 +136,13 @@ def test_a_reload_that_waits_reads_the_folder_after_the_one_before(folders):
     registry.stop()
 
 
-def test_the_collector_leaves_a_loaded_model_alone(folders):
+def test_the_collector_leaves_a_loaded_model_alone_and_frees_the_old_one(folders):
     """Otherwise every request would wait, several times a second, until it has looked at all of a model's objects."""
     registry = Registry({"mil": folders["mil"]}, together=4)
-    before = gc.get_freeze_count()
+    settle_memory()
+    old = weakref.ref(registry.model("mil").recommender)
     registry.reload("mil")
-    assert gc.get_freeze_count() > before
+    assert gc.get_freeze_count() > 0 and old() is None
     registry.stop()
     gc.unfreeze()
 

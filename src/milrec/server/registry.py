@@ -123,9 +123,11 @@ def settle_memory() -> None:
     """Tidy up after models have been read or replaced.
 
     A model is some hundred thousand objects that stay: Python's collector would look at all of them several times a
-    second, for a tenth of a second each time; once they are frozen, it leaves them alone. What the old model took up
-    is free by now, but in pieces that glibc would keep, and that the next model does not fit into.
+    second, for a tenth of a second each time; once they are frozen, it leaves them alone. Those of the old model are
+    looked at once more, to be freed. What they took up is in pieces that glibc would keep, and that the next model
+    does not fit into.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     if sys.platform == "linux":
