@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ def read_here(path: Path, options: dict[str, Any]) -> tuple[Any, int]:
 
 
 def refusal(error: Exception) -> Outcome:
-    """A refusal, if it is one sentence."""
+    """A refusal, if it is not too long; a value in it may have line breaks, which the command line takes care of."""
     text = str(error)
-    if not text or "\n" in text or len(text) > 3_000:
+    if not text or len(text) > 3_000:
         return Outcome("not one sentence", f"{type(error).__name__} of {len(text)} characters: {text[:300]!r}")
     return Outcome("refused", text)
 
@@ -75,11 +76,17 @@ def _chosen(names: list[str], options: dict[str, Any]) -> tuple[str, str] | None
     wanted = [*(options.get(one) for one in ("user", "item", "value", "time")), *options.get("where", {})]
     if any(name is not None and names.count(name) != 1 for name in wanted):
         raise oracle.Unreadable("a column that is needed is missing, or there twice")
-    user = options.get("user") or next((name for name in ("user", "userId", "User") if name in names), None)
-    item = options.get("item") or next((name for name in ("item", "movieId") if name in names), None)
-    if user is None or item is None or names.count(user) > 1 or names.count(item) > 1:
-        return None
-    return user, item
+    user = options.get("user") or _recognised(names, "user", "userid")
+    item = options.get("item") or _recognised(names, "item", "itemid", "movieid")
+    return None if user is None or item is None else (user, item)
+
+
+def _recognised(names: list[str], plain: str, *others: str) -> str | None:
+    """The plain name if it is there, otherwise the only one that could be meant."""
+    if names.count(plain) == 1:
+        return plain
+    meant = [name for name in names if re.sub("[ _]", "", name.lower()) in (plain, *others)]
+    return meant[0] if len(meant) == 1 else None
 
 
 def found_pairs(data: Any) -> dict[oracle.Pair, float]:

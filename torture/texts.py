@@ -63,6 +63,10 @@ def _settings(chance: random.Random) -> Case:
     )
     if model is not None and chance.random() < 0.2:
         model = changed_text(model, chance)
+    if chance.random() < 0.2:  # by the command line, which checks settings before it looks for the split
+        given = [text for one in texts for text in ("--set", one)]
+        given += ["--loss", loss] if loss is not None else []
+        return Case("inputs", "command", {"command": ["fit", "nowhere", "--out", "made", *given]})
     return Case("inputs", "settings", {"model": model, "loss": loss, "set": texts})
 
 
