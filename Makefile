@@ -31,7 +31,7 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-.PHONY: coverage package hooks
+.PHONY: coverage package sbom hooks
 
 # The tests again, with the lines of the package that they reach; fails below the floor in pyproject.toml.
 coverage: browser $(VENV)/.installed-test
@@ -40,6 +40,10 @@ coverage: browser $(VENV)/.installed-test
 # Builds sdist and wheel into dist/, checks both, and tries the wheel in an empty environment.
 package: $(VENV)/.installed-dev
 	$(BIN)/python tools/package.py
+
+# Every package that milrec needs, with its version and licence: a table, and dist/sbom.json (CycloneDX).
+sbom: $(VENV)/.installed-test
+	$(BIN)/python tools/sbom.py
 
 # Git checks each commit from now on, as .pre-commit-config.yaml says.
 hooks: $(VENV)/.installed-dev

@@ -22,15 +22,18 @@ import pytest
 
 import made_up
 import milrec
+from commands import succeeds
 from forging import WRONG, changed, places_in, reseal
 from milrec.cli.output import measures_table, show_folder
 from milrec.errors import FolderError, MilrecError
+from milrec.experiments.recipe import read_recipe
+from milrec.experiments.run import run as carry_out
 from milrec.report.page import render
 from milrec.results import Results
 from milrec.storage import folder_kind, open_folder
 from own_encoders import Gated
 
-SAMPLE = int(os.environ.get("MILREC_FORGERIES", "60"))
+SAMPLE = int(os.environ.get("MILREC_FORGERIES", "30"))
 MODELS = ("dae", "cdae", "vae", "mf", "ease", "slim", "wmf", "popularity", "gated", "without-users")
 FOLDERS = ("data", "split", "split-users", "split-given", *MODELS)
 
@@ -193,4 +196,83 @@ def test_results_with_anything_in_them_are_refused_or_reported(tmp_path: Path) -
             survives(report)
         except BaseException as error:
             error.add_note(case)
+            raise
+
+
+RECIPE = """
+title = "two seeds"
+seeds = [0, 1]
+[data]
+path = "data"
+[[models]]
+name = "MIL"
+loss = "mil"
+settings = { iterations = 4, n_factors = 4, validate_every = 2 }
+"""
+
+
+class Quiet:
+    """Watches a run, and says nothing."""
+
+    def stage(self, text: str) -> None: ...
+    def progress(self, job: object, event: object) -> None: ...
+    def ended(self, job: object, outcome: object) -> None: ...
+
+
+def no_process(*arguments: object) -> None:
+    raise FolderError("a job would be done again")
+
+
+@pytest.fixture(scope="module")
+def finished(whole: Path) -> Path:
+    """A run with two jobs."""
+    (whole / "recipe.toml").write_text(RECIPE)
+    succeeds("experiment", "recipe.toml", "--out", "run", "--jobs", "1", cwd=whole)
+    return whole / "run"
+
+
+@pytest.mark.parametrize("file", ["milrec.json", "jobs/mil-seed0/result.json", "jobs/mil-seed0/job.json"])
+def test_a_run_with_anything_in_its_files_is_refused_or_shown_and_resumed(
+    whole: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    monkeypatch.setattr("milrec.experiments.pool._Worker", no_process)
+    folder = shutil.copytree(finished, tmp_path / "run")
+    recipe = read_recipe(whole / "recipe.toml")
+    content = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def resume() -> None:
+        carry_out(recipe, folder, Quiet())
+
+    assert survives(lambda: show_folder(open_folder(folder, "run"))) and survives(resume)
+    value = json.loads((finished / file).read_text())
+    value.pop("sha256", None)
+    for case, forged in wrong_values(value, file):
+        if file == "milrec.json":
+            reseal(folder, forged)
+        else:
+            (folder / file).write_text(json.dumps(forged))
+        try:
+            survives(lambda: show_folder(open_folder(folder, folder_kind(folder) or "run")))
+            survives(resume)
+        except BaseException as error:
+            error.add_note(case)
+            raise
+        for path, before in content.items():
+            if not path.exists() or path.read_bytes() != before:
+                path.write_bytes(before)
+
+
+def test_measures_of_single_users_with_anything_in_them_are_refused_or_compared(
+    whole: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milrec.experiments.pool._Worker", no_process)
+    folder = shutil.copytree(finished, tmp_path / "run")
+    recipe, path = read_recipe(whole / "recipe.toml"), folder / "jobs/mil-seed0/per_user.parquet"
+    content = path.read_bytes()
+    for number in range(SAMPLE):
+        path.write_bytes(overwritten(content, random.Random(f"per user {number}")))
+        try:
+            survives(lambda: carry_out(recipe, folder, Quiet()))
+        except BaseException as error:
+            error.add_note(str(number))
             raise

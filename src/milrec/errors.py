@@ -57,6 +57,12 @@ class FitError(MilrecError):
     """A fit cannot continue."""
 
 
+def first_line(error: BaseException) -> str:
+    """What a library says about its own error, short enough for a sentence of ours."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
+
+
 def system_sentence(error: OSError) -> str:
     """What the operating system refused, in one sentence; whatever was being written is removed by then."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.feather as feather
 from safetensors import safe_open
 
-from milrec.errors import FolderError
+from milrec.errors import FolderError, first_line
 
 Columns = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float32]]
 _PAIR_COLUMNS = {"user": pa.int32(), "item": pa.int32(), "weight": pa.float32()}
@@ -34,7 +34,7 @@ def read_table(path: Path) -> pa.Table:
             table = pa.ipc.open_file(file).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError, MemoryError, ValueError) as error:
-        raise FolderError(f"'{path}' is not an Arrow file that can be used ({_first_line(error)})") from None
+        raise FolderError(f"'{path}' is not an Arrow file that can be used ({first_line(error)})") from None
     if len(set(table.column_names)) < table.num_columns:
         raise FolderError(f"'{path}' has two columns of the same name")
     return table
@@ -99,7 +99,7 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> list[npt.NDArray[np.float
                 raise ValueError(f"its numbers are {', '.join(sorted(kinds))}, not F32")
             arrays = [file.get_tensor(name) for name in names]
     except Exception as error:  # SafetensorError is a plain Exception, and damaged headers raise others too
-        raise FolderError(f"'{path}' cannot be read ({_first_line(error)})") from None
+        raise FolderError(f"'{path}' cannot be read ({first_line(error)})") from None
     if not all(np.isfinite(array).all() for array in arrays):
         raise FolderError(f"'{path}' has numbers that are not finite")
     return arrays
@@ -109,8 +109,3 @@ def _as_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     """Without a copy if the numbers lie in one piece, as they are written, and at an address that suits them."""
     values: npt.NDArray[Any] = column.chunk(0).to_numpy() if column.num_chunks == 1 else column.to_numpy()
     return np.require(values, requirements="A")
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return lines[0][:200] if lines else type(error).__name__

@@ -27,7 +27,7 @@ from milrec.data.interactions import Interactions
 from milrec.data.simulation import Simulation, simulate
 from milrec.data.splits import Split, split_given, split_interactions, split_users
 from milrec.disk import make_folders
-from milrec.errors import FolderError, MilrecError
+from milrec.errors import FolderError, MilrecError, first_line
 from milrec.experiments.job import COMPARED
 from milrec.experiments.pool import Plan, Watcher, carry_out
 from milrec.experiments.protocol import LOCK, Done, GivenUp, Job
@@ -255,7 +255,7 @@ def _read_per_user(path: Path) -> pa.Table:
         table.validate(full=True)
     except (pa.ArrowException, OSError, MemoryError, ValueError) as error:
         raise FolderError(
-            f"'{path}' is damaged ({error!s:.100}); delete the folder '{path.parent}' and run again"
+            f"'{path}' is damaged ({first_line(error)}); delete the folder '{path.parent}' and run again"
         ) from None
     if any(kind != pa.float32() for kind in table.schema.types):
         raise FolderError(f"'{path}' does not hold measures; delete the folder '{path.parent}' and run again")

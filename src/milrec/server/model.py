@@ -115,7 +115,7 @@ class Served:
             "loss": settings.loss_name,
             "n_users": train.n_users,
             "n_items": train.n_items,
-            "n_interactions": int(train.adopted.nnz),
+            "n_interactions": int(train.popularity().sum()),  # also of a model that was saved without its users
             "intervals": dict(zip(TAIL_NAMES, counts.tolist(), strict=True)),
             "settings": settings.model_dump(mode="json"),
             "fitted": {

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from torch import nn
 
 from milrec.data.interactions import ADOPTERS, Interactions, read_pairs, write_pairs
-from milrec.errors import FolderError, MilrecError, SettingsError
+from milrec.errors import FolderError, MilrecError, SettingsError, first_line
 from milrec.models.contract import Model
 from milrec.models.encoders import encoder_settings
 from milrec.models.known import build_model, model_class, settings_type
@@ -162,7 +162,7 @@ def _read_weights(model: Model, manifest: Manifest) -> None:
     try:
         weights = load_file(path)
     except Exception as error:  # SafetensorError is a plain Exception, and damaged headers raise others too
-        raise FolderError(f"'{path}' is not a safetensors file ({error!s:.200})") from None
+        raise FolderError(f"'{path}' is not a safetensors file ({first_line(error)})") from None
     expected = {name: (tuple(value.shape), value.dtype) for name, value in model.tensors().items()}
     found = {name: (tuple(value.shape), value.dtype) for name, value in weights.items()}
     if found != expected:

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from milrec.data.interactions import Interactions
-from milrec.errors import FitError
+from milrec.errors import FitError, first_line
 from milrec.models.contract import GradientModel
 from milrec.records import Record, first_wrong
 from milrec.results import FitHistory
@@ -127,7 +127,9 @@ class FitState:
         except ValidationError as error:
             raise FitError(f"checkpoint '{path}' is damaged at {first_wrong(error)}; delete it to start over") from None
         except Exception as error:  # SafetensorError is a plain Exception, and damaged headers raise others too
-            raise FitError(f"checkpoint '{path}' cannot be read ({error!s:.200}); delete it to start over") from None
+            raise FitError(
+                f"checkpoint '{path}' cannot be read ({first_line(error)}); delete it to start over"
+            ) from None
         if saved.fingerprint != self.fingerprint:
             raise FitError(
                 f"checkpoint '{path}' belongs to a fit with other data, settings or seed; resume with the same ones, "
