@@ -29,6 +29,9 @@ class Series:
     hollow: Sequence[bool] = ()  # marks that are drawn as rings
 
 
+_LEAST = 1e-9  # where a logarithmic axis ends for what is 0 or less
+
+
 @dataclass(frozen=True)
 class Axis:
     """An axis: its label, its range, and whether it is logarithmic."""
@@ -43,7 +46,8 @@ class Axis:
     def place(self, value: float) -> float:
         """0 at the low end, 1 at the high end."""
         if self.log:
-            return (math.log(value) - math.log(self.low)) / ((math.log(self.high) - math.log(self.low)) or 1.0)
+            low, high, own = (math.log(max(number, _LEAST)) for number in (self.low, self.high, value))
+            return (own - low) / ((high - low) or 1.0)
         return (value - self.low) / ((self.high - self.low) or 1.0)
 
     def ticks(self) -> list[float]:
