@@ -206,7 +206,7 @@ def _add_odd_member(archive: tarfile.TarFile, name: str, chance: random.Random) 
 def _bomb(megabytes: int) -> bytes:
     """A small zip that holds a large file of ratings: one line, over and over."""
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("ml-20m/movies.csv", "movieId,title,genres\n1,A title,Drama\n")
         with archive.open("ml-20m/ratings.csv", "w", force_zip64=True) as file:
             file.write(b"userId,movieId,rating,timestamp\n")
