@@ -24,7 +24,7 @@ def test_what_campaigns_have_found_stays_right(tmp_path):
     assert (tmp_path / "torture.json").exists(), done.stderr
     (tally,) = json.loads((tmp_path / "torture.json").read_text(encoding="utf-8"))["sections"]
     found = [f"{', '.join(fault['seeds'])}: {fault['kind']}: {fault['what']}" for fault in tally["found"]]
-    assert not found and tally["trials"] == len(CASES), "\n".join(found)
+    assert not found and tally["trials"] >= len(CASES), "\n".join(found)
 
 
 def test_the_quick_part_of_the_campaign_finds_nothing(tmp_path):
