@@ -139,6 +139,7 @@ def test_a_reload_that_waits_reads_the_folder_after_the_one_before(folders):
 def test_the_collector_leaves_a_loaded_model_alone_and_frees_the_old_one(folders):
     """Otherwise every request would wait, several times a second, until it has looked at all of a model's objects."""
     registry = Registry({"mil": folders["mil"]}, together=4)
+    registry.after_reload = settle_memory
     settle_memory()
     old = weakref.ref(registry.model("mil").recommender)
     registry.reload("mil")

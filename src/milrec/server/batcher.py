@@ -15,7 +15,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from milrec.errors import BusyError
+from milrec.errors import BusyError, MilrecError
 from milrec.lists.query import Answer, Asked, Query
 from milrec.server.limits import work_in
 from milrec.server.model import Served
@@ -138,7 +138,7 @@ class Batcher:
                 asked.append(recommender.ask(one.query))
                 able.append(one)
             except BaseException as error:
-                one.future.set_exception(error)
+                one.future.set_exception(_plain(error))
         if not able:
             return
         if self._observe is not None:
@@ -164,4 +164,9 @@ def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
     try:
         future.set_result(work())
     except BaseException as error:
-        future.set_exception(error)
+        future.set_exception(_plain(error))
+
+
+def _plain(error: BaseException) -> BaseException:
+    """A mistake of a request, without its traceback: that would keep a model in memory after it has been replaced."""
+    return type(error)(*error.args) if isinstance(error, MilrecError) else error

@@ -73,6 +73,7 @@ def run(server: Server, taken: socket.socket, started: Callable[[str], None]) ->
 
     _write_log()
     settle_memory()
+    server.registry.after_reload = settle_memory
     sys.setswitchinterval(_SWITCH_SECONDS)
     Process(server, taken, started).run([taken])
     log.info("stopped")

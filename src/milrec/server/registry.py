@@ -39,6 +39,7 @@ class Registry:
         if not folders:
             raise SettingsError("there is no model to serve; give at least one model folder")
         self._load = partial(load_served, known=known, models=models, scratch=scratch)
+        self.after_reload: Callable[[], None] = lambda: None
         self._models: dict[str, Served] = {}
         self._loading = threading.Lock()
         self.batcher = Batcher(together, observe)
@@ -82,7 +83,7 @@ class Registry:
                 self._try_out(new)
                 undone.pop_all()
             self._replace(name, new)
-            settle_memory()
+            self.after_reload()
             return new
         finally:
             self._loading.release()
@@ -120,7 +121,7 @@ def _try_out(served: Served) -> None:
 
 
 def settle_memory() -> None:
-    """Tidy up after models have been read or replaced.
+    """Tidy up after models have been read or replaced, in a process that does nothing but serve them.
 
     A model is some hundred thousand objects that stay: Python's collector would look at all of them several times a
     second, for a tenth of a second each time; once they are frozen, it leaves them alone. Those of the old model are
