@@ -1,8 +1,8 @@
 """What it takes for a write to last through a power cut, or to leave nothing behind when it fails.
 
 What is being written lies in a folder of its own beside its place, called `.NAME.milrec-XXXXXXXX.tmp`; a folder that
-is being replaced is called `.NAME.milrec-XXXXXXXX.old` for a moment. Whoever holds the lock of the place may remove
-or restore what a killed process left there.
+is being replaced is called `.NAME.milrec-XXXXXXXX.old` for a moment. A process that holds the lock of the place may
+remove or restore what a killed one left there.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _rename_folder(folder: Path, to: Path) -> None:
 
 
 def readable(path: Path) -> None:
-    """Let those read a file, or enter a folder, whom the account lets: some libraries let only its owner."""
+    """Give a file or folder the rights that new ones have here: some libraries let only the owner read theirs."""
     mask = os.umask(0)
     os.umask(mask)
     path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)

@@ -168,7 +168,7 @@ def _read_part(manifest: Manifest, name: str, protocol: str, train: Interactions
 
 
 def _plenty(files: Iterable[Path]) -> int:
-    """More users than a part with these files can have: one for each byte, and a million of whom nothing is known."""
+    """More users than a part with these files can have: one for each byte, and a million without a pair."""
     return 1_000_000 + sum(file.stat().st_size for file in files)
 
 
