@@ -1,7 +1,7 @@
 """The Arrow and safetensors files of data, split and model folders: written, and checked in full when they are read.
 
-A hash only shows that a file is the one that was saved. Whoever wrote a file may have written anything into it, so no
-number in it is used as a length, an offset or an index before it has been looked at.
+A hash only shows that a file is the one that was saved. Anything may have been written into it, so no number in it is
+used as a length, an offset or an index before it has been looked at.
 """
 
 from __future__ import annotations
