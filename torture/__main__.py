@@ -12,6 +12,7 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 import argparse
+import shutil
 import signal
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from torture.verdicts import Outcome, Tally, show, write_tallies
 from torture.workers import Crew, OwnFault, carry_out
 
 _CASES_PER_FAULT = 3
+_ROOM = 1 << 30  # bytes
 
 
 def main() -> None:
@@ -75,7 +77,8 @@ def _options() -> argparse.Namespace:
 
 def _scratch() -> str | None:
     """In memory where that is possible: a campaign writes a great many small files."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    memory = Path("/dev/shm")
+    return str(memory) if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM else None
 
 
 def _section(section: Section, share: float, bases: Bases, scratch: Path, options: argparse.Namespace) -> Tally:
