@@ -173,8 +173,7 @@ def _is_old(out: Path, before: Path) -> bool:
 
 def finished(command: Command, name: str, place: Path, bases: Bases) -> Outcome | None:
     """Carry the command out again: it must succeed, give what an undisturbed one gives, and leave nothing else."""
-    begun = (place / f"{command.out}.partial").exists() or not command.replaces
-    again = command.again if begun and ((place / command.out).exists() or "--resume" in command.again) else []
+    again = command.again if (place / command.out).exists() or "--resume" in command.again else []
     arguments = [*command.arguments, *(option for option in again if option not in command.arguments)]
     outcome = verdict(ended(started(arguments, place, place / "again"), place / "again", LIMIT))
     if outcome.kind != "accepted":

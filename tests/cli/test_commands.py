@@ -399,6 +399,14 @@ def test_resuming_with_other_settings_than_the_finished_model_is_refused(work):
     assert "other data, settings or seed" in refuses(*wrong, cwd=work)
 
 
+def test_a_fit_that_was_killed_before_its_first_checkpoint_replaces_another_model_all_the_same(work):
+    shutil.copytree(work / "model", work / "old")
+    again = succeeds("fit", "split", "--out", "old", "--model", "ease", "--force", "--resume", cwd=work)
+    assert "starts from the beginning" in again.stderr
+    assert "ease" in (work / "old" / "milrec.json").read_text()
+    shutil.rmtree(work / "old")
+
+
 def test_a_full_disk_loses_nothing(tmp_path):
     """A file size limit stands for a full disk: the write fails in the middle."""
     succeeds("simulate", "--out", "data", "--users", 60, "--items", 40, cwd=tmp_path)

@@ -54,9 +54,11 @@ class FolderFit:
 
     def _run(self, resume: bool, force: bool) -> None:
         if resume and self.out.exists() and not self.interrupted:
-            self._check_finished()
-            say(f"'{self.out}' is already fitted; there is nothing to resume")
-            return
+            if self._is_finished():
+                say(f"'{self.out}' is already fitted; there is nothing to resume")
+                return
+            if not force:  # which was killed before its first checkpoint if a fit replaces another model
+                raise FolderError(f"'{self.out}' was fitted with other data, settings or seed; choose another place")
         refuse_if_in_the_way(self.out, "model", force)
         if self.interrupted and not resume and not force:
             raise FolderError(
@@ -70,8 +72,8 @@ class FolderFit:
             remove_file(self.refit_checkpoint)
         self._fit(force)
 
-    def _check_finished(self) -> None:
-        """Refuse to resume if the finished model has other data, settings or seed."""
+    def _is_finished(self) -> bool:
+        """Whether the model that is there has these data, settings and seed."""
         finished = open_folder(self.out, "model")
         facts = finished.facts
         split = Split.load(self.split)
@@ -82,8 +84,7 @@ class FolderFit:
             settings["training"]["until"] = found["training"].get("until")  # chosen by validation
         asked = (settings, self.seed, train.fingerprint(), self.refit, self.without_users)
         has = (found, facts.get("seed"), facts.get("train_fingerprint"), facts.get("refitted", False))
-        if (*has, "users.arrow" not in finished.hashes) != asked:
-            raise FolderError(f"'{self.out}' was fitted with other data, settings or seed; choose another place")
+        return (*has, "users.arrow" not in finished.hashes) == asked
 
     def _fit(self, force: bool) -> None:
         from milrec.recommender import fit, refit
