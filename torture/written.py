@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from torture.bases import Bases
-from torture.commands import ended, started, verdict
+from torture.commands import command_here, ended, started, verdict
 from torture.folders import files_in
-from torture.verdicts import Outcome
+from torture.verdicts import Outcome, accepted
 from torture.workers import OwnFault
 
 LIMIT = 300.0  # seconds for a command that takes a few
@@ -142,27 +142,27 @@ def _timeless(value: Any) -> Any:
 
 
 def half_written(command: Command, name: str, place: Path, bases: Bases) -> Outcome | None:
-    """What is wrong with what a disturbed command has left at the place of its output, if anything is."""
-    from milrec.errors import FolderError
-    from milrec.storage import folder_kind, open_folder
+    """What is wrong with what a disturbed command has left at the place of its output, if anything is.
 
-    out = place / command.out
+    A folder is looked at as its next reader would, who puts back one that was caught between two renames.
+    """
+    out, before = place / command.out, None if command.before is None else bases.place / command.before
+    if name == "experiment":
+        return None  # a run comes and goes; what counts is how it ends
+    if before is not None and before.is_dir() and (wrong := _not_whole(out)):
+        return wrong
     if not out.exists():
         return Outcome("half-written", "what was to be replaced is gone") if command.replaces else None
-    if name == "experiment":
-        return None if folder_kind(out) in ("run", None) else Outcome("half-written", "the run has no manifest")
-    if out.is_dir() and any(out.iterdir()):
-        try:
-            open_folder(out, folder_kind(out) or "milrec")
-        except FolderError as error:
-            return Outcome("half-written", str(error))
-    elif out.is_dir():
-        return Outcome("half-written", "an empty folder is left")
-    if content_of(out) == reference(name, bases).content:
-        return None
-    if command.before is not None and _is_old(out, bases.place / command.before):
+    if out.is_dir() and (wrong := _not_whole(out)):
+        return wrong
+    if content_of(out) == reference(name, bases).content or (before is not None and _is_old(out, before)):
         return None
     return Outcome("half-written", f"'{command.out}' is neither what was there before nor what was to be written")
+
+
+def _not_whole(folder: Path) -> Outcome | None:
+    outcome = verdict(command_here(["show", folder], folder.parent))
+    return None if outcome is accepted else Outcome("half-written", f"it cannot be shown: {outcome.what}")
 
 
 def _is_old(out: Path, before: Path) -> bool:
