@@ -271,3 +271,22 @@ def test_writing_a_file_that_another_process_writes_is_refused(tmp_path: Path) -
             pass
     with new_folder(tmp_path / "mine", "data"):
         pass
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+def test_an_older_folder_is_put_back_at_once_if_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    before = contents(saved(tmp_path / "mine"))
+    real, renames = Path.replace, []
+
+    def second_fails(folder: Path, to: Path) -> Path:
+        if Path(to) == tmp_path / "mine" and not renames:
+            renames.append(to)
+            raise error
+        return real(folder, to)
+
+    monkeypatch.setattr(Path, "replace", second_fails)
+    with pytest.raises(type(error)):
+        saved(tmp_path / "mine", words="new", replace=True)
+    assert renames and names(tmp_path) == ["mine"] and contents(tmp_path / "mine") == before

@@ -111,8 +111,12 @@ def replace_folder(draft: Path, to: Path) -> None:
         return
     retired = retired_folder(to)
     _rename_folder(to, retired)
-    pause_point("between two renames")
-    _rename_folder(draft, to)
+    try:
+        pause_point("between two renames")
+        _rename_folder(draft, to)
+    except BaseException:
+        _rename_folder(retired, to)  # at once, and not only when the next command comes
+        raise
     sync_folder(to.parent)  # before the older one is gone for good
     shutil.rmtree(retired, ignore_errors=True)
 

@@ -153,6 +153,8 @@ def alone_at(path: Path, kind: str) -> Iterator[Path]:
     If a process was killed while it replaced the folder, the older one is put back first.
     """
     place = Path(path).resolve()
+    if not place.name:
+        raise FolderError(f"'{path}' is not a place for a {kind} folder; choose another one")
     try:
         made = make_folders(place.parent)
     except (FileExistsError, NotADirectoryError):

@@ -227,6 +227,9 @@ def test_items_are_found_by_title(work):
         (["download", "ml-3m"], "known data sets: lastfm-360k, ml-100k"),
         (["download", "netflix"], "Kaggle"),
         (["simulate", "--out", "d", "--users", "1"], "at least 2 users"),
+        (["simulate", "--out", "d", "--users", "9" * 30], "at most a billion users and items"),
+        (["simulate", "--out", "d", "--items", "9" * 30], "at most a billion users and items"),
+        (["fit", "split", "--out", "/"], "'/' is not a place for a model folder"),
     ],
 )
 def test_a_mistake_is_answered_with_one_sentence(work, arguments, sentence):

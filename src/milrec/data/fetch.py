@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from milrec.data.downloads import Download
+from milrec.disk import sync_file, sync_folder, system_errors
 from milrec.errors import DownloadError
+from milrec.locks import only_writer
 
 _CHUNK = 1 << 18
 _TRIES = 5
@@ -25,7 +27,13 @@ def fetch(download: Download, folder: Path, report: Report | None = None) -> Pat
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise DownloadError(f"'{folder}' is not a folder; choose another place for the archive") from None
-    target, part = folder / download.file_name, folder / f"{download.file_name}.part"
+    target = folder / download.file_name
+    with only_writer(target), system_errors(target):
+        return _fetched(download, target, report)
+
+
+def _fetched(download: Download, target: Path, report: Report | None) -> Path:
+    part = target.with_name(f"{target.name}.part")
     if target.exists():
         _check(target, download)
         return target
@@ -41,7 +49,9 @@ def fetch(download: Download, folder: Path, report: Report | None = None) -> Pat
     except DownloadError:
         part.unlink()
         raise
+    sync_file(part)
     part.rename(target)
+    sync_folder(target.parent)
     return target
 
 
@@ -61,7 +71,8 @@ def _fetch_rest(download: Download, part: Path, report: Report | None) -> None:
         raise
     with response, part.open("ab" if response.status == 206 else "wb") as file:
         have = file.tell()
-        length = response.headers.get("Content-Length")
+        length = response.headers.get("Content-Length", "")
+        length = length if length.isdecimal() else ""
         total = have + int(length) if length else download.n_bytes
         while chunk := response.read(_CHUNK):
             file.write(chunk)

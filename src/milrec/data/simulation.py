@@ -56,6 +56,8 @@ class Simulation:
             raise SettingsError(
                 f"a simulation needs at least 2 users and 2 items, not {self.n_users} and {self.n_items}"
             )
+        if max(self.n_users, self.n_items) > 10**9:
+            raise SettingsError("a simulation has at most a billion users and items")
         if not 0 < self.mean_shown < 1e9:
             raise SettingsError(f"mean_shown must be above 0, not {self.mean_shown:g}")
         for name in ("browsing", "rejection_rate"):
