@@ -32,7 +32,7 @@ class Pause:
     def environment(self) -> dict[str, str]:
         """That of a process which is to wait here."""
         values = {**os.environ, "MILREC_PAUSE_AT": f"{self.point}@{self._address[1]}"}
-        if self.point.startswith("import "):
+        if self.point.startswith(("import ", "between two renames")):
             values["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_IMPORTS), os.environ.get("PYTHONPATH")]))
         return values
 

@@ -124,7 +124,7 @@ static int renamed(int from_folder, const char *from, int to_folder, const char 
     full(from_folder, from, source);
     full(to_folder, to, target);
     int ours = inside(source) || inside(target);
-    unsigned long lost = ours ? inode_of(target) : 0;
+    unsigned long lost = ours && !(flags & RENAME_EXCHANGE) ? inode_of(target) : 0;
     if (ours) note("before-rename", 0, -1);
     int result = syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
     if (ours && result == 0) note("rename", lost, -1);

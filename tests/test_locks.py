@@ -12,7 +12,7 @@ import pytest
 import milrec
 from commands import milrec as command
 from commands import succeeds
-from milrec.disk import draft_folder, leftovers, retired_folder
+from milrec.disk import draft_folder, exchange, leftovers, retired_folder
 from milrec.errors import FolderError
 from milrec.locks import held, only_writer
 from milrec.storage import new_file, new_folder, open_folder, write_json
@@ -277,6 +277,7 @@ def test_writing_a_file_that_another_process_writes_is_refused(tmp_path: Path) -
 def test_an_older_folder_is_put_back_at_once_if_the_new_one_cannot_take_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
+    monkeypatch.setattr("milrec.disk.exchange", lambda one, other: False)
     before = contents(saved(tmp_path / "mine"))
     real, renames = Path.replace, []
 
@@ -290,3 +291,40 @@ def test_an_older_folder_is_put_back_at_once_if_the_new_one_cannot_take_its_plac
     with pytest.raises(type(error)):
         saved(tmp_path / "mine", words="new", replace=True)
     assert renames and names(tmp_path) == ["mine"] and contents(tmp_path / "mine") == before
+
+
+def test_the_place_of_a_replaced_folder_is_never_empty(work: Path, tmp_path: Path) -> None:
+    succeeds("split", work / "data", "--out", "place", "--seed", "1", cwd=tmp_path)
+    before = contents(tmp_path / "place")
+    again = ("split", work / "data", "--out", "place", "--seed", "2", "--force")
+    if not exchange(tmp_path / "place", tmp_path / "place"):
+        pytest.skip("two folders cannot change places in one step on this file system")
+    with held_at("after the exchange", *again, cwd=tmp_path) as process:
+        new = contents(tmp_path / "place")
+        process.killed()
+    assert new != before and contents(tmp_path / "place") == new
+    assert leftovers(tmp_path / "place", "tmp"), "the older one, until the next writer comes"
+    succeeds(*again, cwd=tmp_path)
+    assert names(tmp_path) == ["place"] and contents(tmp_path / "place") == new
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+def test_an_older_folder_comes_back_if_the_exchange_cannot_be_made_to_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    before = contents(saved(tmp_path / "mine"))
+
+    def fails(folder: Path) -> None:
+        if folder == tmp_path:
+            raise error
+
+    monkeypatch.setattr("milrec.disk.sync_folder", fails)
+    with pytest.raises(type(error)):
+        saved(tmp_path / "mine", words="new", replace=True)
+    assert names(tmp_path) == ["mine"] and contents(tmp_path / "mine") == before
+
+
+def test_an_exchange_that_fails_says_why(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(FileNotFoundError, match="mine"):
+        exchange(tmp_path / "none", tmp_path / "mine")

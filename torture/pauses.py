@@ -23,7 +23,7 @@ class Pause:
     def started(self, arguments: list[str], cwd: Path, log: Path) -> subprocess.Popen[bytes]:
         """A command that is to wait here."""
         more = {"MILREC_PAUSE_AT": f"{self.point}@{self._door.getsockname()[1]}"}
-        if self.point.startswith("import "):
+        if self.point.startswith(("import ", "between two renames")):
             imports = str(ROOT / "tests" / "pausing_imports")
             more["PYTHONPATH"] = os.pathsep.join([imports, environment()["PYTHONPATH"]])
         process = started(arguments, cwd, log, **more)

@@ -1,12 +1,14 @@
 """What it takes for a write to last through a power cut, or to leave nothing behind when it fails.
 
-What is being written lies in a folder of its own beside its place, called `.NAME.milrec-XXXXXXXX.tmp`; a folder that
-is being replaced is called `.NAME.milrec-XXXXXXXX.old` for a moment. The process that holds the lock of the place may
-remove or restore what a killed process left there.
+What is being written lies in a folder of its own beside its place, called `.NAME.milrec-XXXXXXXX.tmp`. A finished
+folder changes places with the older one in a single step; where the system cannot do that, the older one is called
+`.NAME.milrec-XXXXXXXX.old` for a moment. The process that holds the lock of the place may remove or restore what a
+killed process left there.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import re
@@ -21,6 +23,8 @@ from milrec.errors import MilrecError
 from milrec.interrupts import pause_point
 
 _WINDOWS = sys.platform == "win32"
+_CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+_NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 _UNSYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}  # some file systems sync files, and no folders
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # how safetensors passes on what the system said
 
@@ -109,6 +113,36 @@ def replace_folder(draft: Path, to: Path) -> None:
         _rename_folder(draft, to)
         sync_folder(to.parent)
         return
+    if exchange(draft, to):
+        _settle_exchange(draft, to)
+    else:
+        _replace_in_two_steps(draft, to)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two folders change places in a single step; False, and nothing done, where the system cannot do that."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    if rename(_CURRENT_FOLDER, os.fsencode(one), _CURRENT_FOLDER, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+def _settle_exchange(retired: Path, to: Path) -> None:
+    try:
+        pause_point("after the exchange")
+        sync_folder(to.parent)  # before the older one is gone for good
+    except BaseException:
+        exchange(retired, to)
+        raise
+    shutil.rmtree(retired, ignore_errors=True)
+
+
+def _replace_in_two_steps(draft: Path, to: Path) -> None:
     retired = retired_folder(to)
     _rename_folder(to, retired)
     try:
@@ -117,7 +151,7 @@ def replace_folder(draft: Path, to: Path) -> None:
     except BaseException:
         _rename_folder(retired, to)  # at once, and not only when the next command comes
         raise
-    sync_folder(to.parent)  # before the older one is gone for good
+    sync_folder(to.parent)
     shutil.rmtree(retired, ignore_errors=True)
 
 
