@@ -279,7 +279,8 @@ def test_an_older_folder_is_put_back_at_once_if_the_new_one_cannot_take_its_plac
 ) -> None:
     monkeypatch.setattr("milrec.disk.exchange", lambda one, other: False)
     before = contents(saved(tmp_path / "mine"))
-    real, renames = Path.replace, []
+    real = Path.replace
+    renames: list[Path] = []
 
     def second_fails(folder: Path, to: Path) -> Path:
         if Path(to) == tmp_path / "mine" and not renames:
