@@ -43,8 +43,10 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         data = milrec.simulate(milrec.Simulation(n_users=60, n_items=40, mean_shown=15), seed=0)
         data.save(place / "data")
         split = milrec.split_interactions(data, seed=0)
-        split.save(place / "split")
-        milrec.fit(split, "dae", iterations=4, n_factors=4).save(place / "model")
+        model = milrec.fit(split, "dae", iterations=4, n_factors=4)
+        for name in ("", "old-"):  # the old ones are replaced
+            split.save(place / f"{name}split")
+            model.save(place / f"{name}model")
         made_up.the_papers_run(seeds=1).write(place / "results.json")
         (place / "recipe.toml").write_text(RECIPE)
         yield place
@@ -73,10 +75,10 @@ def sentence_of(done: subprocess.CompletedProcess[str]) -> str:
 COMMANDS = {
     "simulate": ("simulate", "--out", "new", "--users", "60", "--items", "40"),
     "split": ("split", "data", "--out", "new"),
-    "replace a split": ("split", "data", "--out", "split", "--seed", "3", "--force"),
+    "replace a split": ("split", "data", "--out", "old-split", "--seed", "3", "--force"),
     "fit": ("fit", "split", "--out", "new", *QUICK),
     "fit without checkpoints": ("fit", "split", "--out", "new", "--model", "ease"),
-    "replace a model": ("fit", "split", "--out", "model", "--model", "popularity", "--force"),
+    "replace a model": ("fit", "split", "--out", "old-model", "--model", "popularity", "--force"),
     "evaluate": ("evaluate", "model", "split", "--json", "new.json"),
     "lists as Parquet": ("recommend", "model", "--all", "--out", "new.parquet"),
     "lists as CSV": ("recommend", "model", "--all", "--out", "new.csv"),
