@@ -73,7 +73,7 @@ def read_table(content: bytes, name: str, delimiter: str | None = None) -> Table
 
 def _delimiter(content: bytes) -> str:
     """The most frequent of four in the first line."""
-    line = content.split(b"\n", 1)[0][: 1 << 16].decode("utf-8", "replace")
+    line = re.split(rb"[\r\n]", content.lstrip(b"\r\n"), maxsplit=1)[0][: 1 << 16].decode("utf-8", "replace")
     return max((",", "\t", ";", "|"), key=line.count)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from milrec.data.interactions import Interactions, check_not_empty, pairs_matrix, sorted_ids
 from milrec.data.reading.tables import Rows
-from milrec.errors import DataError
+from milrec.errors import DataError, cut
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Filters:
     def __post_init__(self) -> None:
         for name in ("adopt_min", "reject_max", "min_per_item", "min_per_user"):
             limit = getattr(self, name)
-            if limit is not None and not (isinstance(limit, (int, float)) and math.isfinite(limit)):
-                raise DataError(f"`{name}` must be a number, and finite, not {limit!r}")
+            if limit is not None and not (isinstance(limit, (int, float)) and abs(limit) <= sys.float_info.max):
+                raise DataError(f"`{name}` must be a number, and finite, not {cut(repr(limit))}")
         if self.adopt_min is not None and self.reject_max is not None and self.reject_max >= self.adopt_min:
             raise DataError(f"`reject_max` {self.reject_max:g} must be below `adopt_min` {self.adopt_min:g}")
         if self.min_per_item < 0 or self.min_per_user < 1:

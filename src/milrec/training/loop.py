@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from milrec.data.interactions import Interactions
-from milrec.errors import FitError, SettingsError
+from milrec.errors import FitError, SettingsError, cut
 from milrec.interrupts import pause_point
 from milrec.kernels.threads import thread_pool
 from milrec.models.contract import GradientModel
@@ -200,7 +200,7 @@ def _device(name: str) -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
-        raise SettingsError(f"unknown device '{name}'; known devices: auto, cpu, cuda")
+        raise SettingsError(f"unknown device '{cut(name)}'; known devices: auto, cpu, cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SettingsError("device 'cuda' is not available on this machine; set device=cpu")
     return device

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from milrec.errors import SettingsError, unknown
+from milrec.errors import SettingsError, cut, unknown
 from milrec.losses import LOSSES
 from milrec.models.known import settings_type
 from milrec.models.settings import (
@@ -38,7 +38,7 @@ def settings_for(
     Instead of a name you can give your own encoder's class; classes in `encoders` can be given by name too.
     """
     if loss is not None and loss not in LOSSES:
-        raise SettingsError(f"unknown loss '{loss}'; known losses: {', '.join(sorted(LOSSES))}")
+        raise SettingsError(f"unknown loss '{cut(loss)}'; known losses: {', '.join(sorted(LOSSES))}")
     name = model or "dae"
     if not isinstance(name, str):
         from milrec.models.encoders import encoder_settings

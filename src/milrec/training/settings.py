@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from milrec.errors import SettingsError, unknown
+from milrec.errors import SettingsError, cut, unknown
 from milrec.losses import LOSSES, Loss
 from milrec.metrics.names import known_measure
 from milrec.models.known import build_model, settings_type
@@ -129,7 +129,7 @@ class _Sections(Settings):
         for key in values:
             if key not in known:
                 raise SettingsError(
-                    f"unknown setting '{key}' for {self}; known settings: {', '.join(sorted(known)) or 'none'}"
+                    f"unknown setting '{cut(key)}' for {self}; known settings: {', '.join(sorted(known)) or 'none'}"
                 )
         sections: dict[str, Any] = {name: getattr(self, name) for name in SECTIONS}
         for name, section in sections.items():
@@ -335,7 +335,7 @@ def _section(form: type[Settings], values: Any, section: str) -> Settings:
     known = sorted(set(form.model_fields) - {"model", "loss"})
     for key in values:
         if key not in form.model_fields:
-            raise SettingsError(f"unknown setting '{key}' of '{section}'; known settings: {', '.join(known)}")
+            raise SettingsError(f"unknown setting '{cut(key)}' of '{section}'; known settings: {', '.join(known)}")
     return build(form, values, f"'{section}'")
 
 
