@@ -30,7 +30,6 @@ from milrec.kernels.folding import (
 )
 from milrec.kernels.losses import MULTINOMIAL, PAIR_LOGITS
 from milrec.kernels.rows import merged_cells
-from milrec.models.contract import ROWS
 from milrec.models.factors import Factors
 from milrec.models.inputs import Users
 from milrec.training.fused import compiled_loss
@@ -55,12 +54,6 @@ class FoldIn:
     @classmethod
     def of(cls, model: Any, settings: Any, train: Interactions) -> FoldIn:
         return cls(model, settings, n_missing_drawn(train.adopted, settings.target_factor))
-
-    def write_logits(self, users: Users, out: Tensor) -> None:
-        """The logits of at most `ROWS` new users into the first rows of `out`."""
-        latents = torch.zeros(ROWS, self.model.width, device=self.model.decoder_bias.device)
-        latents[: users.n_users] = self.latents(users)
-        self.model.write_decoded(latents, out)
 
     def latents(self, users: Users) -> Tensor:
         """Latents of new users, one row for each."""
