@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from milrec.kernels.candidates import fixed_dot, quantize
+from milrec.kernels.candidates import decide, fixed_dot, quantize
 from milrec.lists import decisions
 from milrec.lists.decisions import Decoder
 
@@ -137,8 +137,12 @@ def test_few_items_are_looked_at_twice(monkeypatch):
     random = np.random.default_rng(0)
     decoder = Decoder(random.standard_normal((5000, 64)).astype(f4), np.zeros(5000, dtype=f4))
     slacks = []
-    real = decisions.decide
-    monkeypatch.setattr(decisions, "decide", lambda *all: (slacks.append(all[1]), real(*all)))
+
+    def noted(proposed, slack, *others):
+        slacks.append(slack)
+        decide(proposed, slack, *others)
+
+    monkeypatch.setattr(decisions, "decide", noted)
     latents = random.standard_normal((30, 64)).astype(f4)
     for few in (latents[:1], latents):
         proposed = decoder.propose(few, np.empty((len(few), 5000), dtype=f4))
