@@ -63,11 +63,11 @@ def load_milrec() -> None:
 
 
 SECTIONS = (
-    Section("inputs", 0.3, 1500, _make_input, _run_input),
-    Section("guided", 0.05, 0, guided.make_guided, guided.run_guided, _LONG, guided.lacks),
-    Section("folders", 0.12, 150, _make_folder, _run_folder),
-    Section("requests", 0.1, 1, requests.make_requests, requests.run_requests, _LONG),
-    Section("kills", 0.35, 3, kills.make_kill, kills.run_kill, _LONG),
-    Section("disks", 0.05, 3, disks.make_fault, disks.run_fault, _LONG, disks.lacks),
-    Section("writers", 0.03, 2, writers.make_writers, writers.run_writers, _LONG),
+    Section("inputs", 0.5, 1500, _make_input, _run_input),
+    Section("guided", 0.04, 0, guided.make_guided, guided.run_guided, _LONG, guided.lacks),
+    Section("folders", 0.05, 150, _make_folder, _run_folder),
+    Section("requests", 0.05, 1, requests.make_requests, requests.run_requests, _LONG),
+    Section("kills", 0.3, 3, kills.make_kill, kills.run_kill, _LONG),
+    Section("disks", 0.04, 3, disks.make_fault, disks.run_fault, _LONG, disks.lacks),
+    Section("writers", 0.02, 2, writers.make_writers, writers.run_writers, _LONG),
 )
