@@ -50,6 +50,14 @@ def decided(decoder, latents, n, shift, hidden):
     return decoder.decide(proposed, n, shift)
 
 
+def ordered(decoder, latents, n, shift, hidden):
+    """The same without scores."""
+    proposed = decoder.propose(latents, np.full((len(latents), len(decoder.weight)), np.nan, dtype=f4))
+    proposed.logits[:] += shift
+    proposed.logits[:, hidden] = -np.inf
+    return decoder.decide_order(proposed, n, shift)
+
+
 def near_ties(random, n_items, width):
     """Rows that differ in their last bits, or not at all."""
     weight = np.repeat(random.standard_normal((1, width)), n_items, axis=0).astype(f4)
@@ -111,6 +119,7 @@ def test_a_list_is_that_of_a_full_sort_whoever_else_is_asked_for(weights, seed, 
         for place, user in enumerate(together):
             assert items[place].tolist() == wanted[user][0].tolist()
             assert np.array_equal(scores[place], wanted[user][1] + 0)
+        assert np.array_equal(ordered(decoder, latents[list(together)], n, shift, hidden), items)
 
 
 @hypothesis_settings(deadline=None, derandomize=True, max_examples=50)

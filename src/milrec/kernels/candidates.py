@@ -158,6 +158,45 @@ def decide(proposed, slacks, latents, decoder, items, scores):
         fill_list(own, items[user], scores[user])
 
 
+@compiled_as_written
+def decide_order(proposed, slacks, latents, decoder, items):
+    """The same without scores: only items whose order the proposed ones leave open are scored again."""
+    weight, bias, shift = decoder
+    width, n_items = 1, proposed.shape[1]
+    while width < latents.shape[1]:
+        width *= 2
+    memory = np.zeros(width, dtype=f4)
+    largest = np.empty(-(-n_items // _STRIDE), dtype=f4)
+    found, keys = np.empty(n_items, dtype=i4), np.empty(n_items, dtype=i8)
+    for user in range(len(proposed)):
+        row, slack = proposed[user], slacks[user]
+        count = candidates(row, items.shape[1], slack, largest, found)
+        for place in range(count):
+            keys[place] = order_key(row[found[place]], found[place])
+        keys[:count].sort()
+        kept = first = 0
+        above = row[item_of_key(keys[0])] if count else f4(0.0)
+        for place in range(count):
+            here = above
+            above = row[item_of_key(keys[place + 1])] if place < count - 1 else f4(np.inf)
+            if f8(above) - f8(here) <= slack < np.inf or (slack == np.inf and place < count - 1):
+                continue  # the order of these two is open
+            if first == place and slack < np.inf:
+                keys[kept] = keys[place]
+                kept += 1
+            else:
+                start = kept
+                for one in range(first, place + 1):
+                    j = item_of_key(keys[one])
+                    score = f4(f4(fixed_dot(latents[user], weight[j], memory) + bias[j]) + shift[j])
+                    if score > -np.inf:
+                        keys[kept] = order_key(score, j)
+                        kept += 1
+                keys[start:kept].sort()
+            first = place + 1
+        fill_items(keys[:kept], items[user])
+
+
 @compiled_without_nan
 def top_lists(scores, items, values):
     """The same from scores that need no second look."""
@@ -174,8 +213,15 @@ def top_lists(scores, items, values):
 
 
 @inlined
-def fill_list(keys, items, scores):
+def fill_items(keys, items):
     """A list from ascending keys: the best items have the last ones."""
+    for place in range(items.size):
+        items[place] = item_of_key(keys[keys.size - 1 - place]) if place < keys.size else -1
+
+
+@inlined
+def fill_list(keys, items, scores):
+    """The same with scores."""
     for place in range(items.size):
         key = keys[keys.size - 1 - place] if place < keys.size else i8(0)
         items[place] = item_of_key(key) if place < keys.size else -1

@@ -3,8 +3,9 @@
 Any product may propose scores, as long as it is known how far they can be from the deciding ones: items closer to the
 n-th best than twice that margin are scored again. Many users get a matrix product. Its sums of k products in single
 precision are within γ·‖h‖·‖w‖, γ = k·u/(1 - k·u), of the true ones in whatever order it adds (Higham, Accuracy and
-Stability of Numerical Algorithms, 3.1), and so are the deciding ones. A few users get a product of whole numbers, which
-reads a quarter of the bytes: with weights ŵ and a latent ĥ rounded to them it is within ‖h‖·‖w-ŵ‖ + ‖h-ĥ‖·‖ŵ‖.
+Stability of Numerical Algorithms, 3.1); in the deciding ones, sums of halves, log₂ k takes the place of k. A few users
+get a product of whole numbers, which reads a quarter of the bytes: with weights ŵ and a latent ĥ rounded to them it is
+within ‖h‖·‖w-ŵ‖ + ‖h-ĥ‖·‖ŵ‖.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from milrec.kernels.candidates import decide, largest_square, propose, quantize, top_lists
+from milrec.kernels.candidates import decide, decide_order, largest_square, propose, quantize, top_lists
 from milrec.kernels.ranking import add_bias
 from milrec.models.contract import LatentModel
 
 _ROUNDING = 2.0**-24  # u: half the distance from 1 to the next number of single precision
+_HALVINGS = 16  # at most, in the deciding sum, which is off by one rounding for each
 _SMALLEST = 2.0**-149  # what a product may lose when it gets too small
 _LARGEST = 1e37  # logits that could be larger may overflow on the way
 _LARGEST_INPUT = 32767  # of the whole numbers that stand for a latent
@@ -93,24 +95,34 @@ class Decoder:
     def _within(self, lengths: Doubles, off: Doubles | float, latents: Floats, logits: Scores) -> Proposed:
         """Logits that are at most `off` from the true ones, apart from the rounding of sums."""
         reach = lengths * self._largest_norm + self._largest_bias  # no logit is larger
-        width = self.weight.shape[1] + 8
-        margins = 1.01 * (off + 2 * width * (_ROUNDING * reach + _SMALLEST))
+        width = (
+            self.weight.shape[1] + 8 + _HALVINGS
+        )  # of the proposed sum in any order, and of the deciding one by halves
+        margins = 1.01 * (off + width * (_ROUNDING * reach + 2 * _SMALLEST))
         for user in np.flatnonzero(~(reach < _LARGEST)):
             margins[user] = np.inf
             np.nan_to_num(logits[user], copy=False, nan=0.0, posinf=1e38, neginf=-1e38)
         return Proposed(logits, latents, margins)
 
     def decide(self, proposed: Proposed, n: int, shift: Floats | None) -> tuple[Ranked, Scores]:
-        """The n best items of each user, and their scores."""
-        assert proposed.latents is not None and proposed.margins is not None
+        """The n best items of each user, and their scores; `shift` is what was added to the proposed ones."""
+        assert proposed.latents is not None
         shape = (len(proposed.logits), n)
         items, scores = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32)
-        moved = 0.0 if shift is None else float(np.abs(shift).max(initial=0.0))
-        slacks = 2 * (proposed.margins + 4 * _ROUNDING * moved)
-        decoder = (self.weight, self.bias, self._no_shift if shift is None else shift)
         if n:
-            decide(proposed.logits, slacks, proposed.latents, decoder, items, scores)
+            decide(proposed.logits, _slacks(proposed, shift), proposed.latents, self._parts(shift), items, scores)
         return items, scores
+
+    def decide_order(self, proposed: Proposed, n: int, shift: Floats | None) -> Ranked:
+        """The same items, without scores."""
+        assert proposed.latents is not None
+        items = np.empty((len(proposed.logits), n), dtype=np.int64)
+        if n:
+            decide_order(proposed.logits, _slacks(proposed, shift), proposed.latents, self._parts(shift), items)
+        return items
+
+    def _parts(self, shift: Floats | None) -> tuple[Floats, Floats, Floats]:
+        return self.weight, self.bias, self._no_shift if shift is None else shift
 
     @cached_property
     def _rounded(self) -> _Rounded:
@@ -137,6 +149,14 @@ class _Rounded:
     numbers: npt.NDArray[np.int8]  # (n_items, width)
     scales: Floats  # (n_items,)
     distance: float
+
+
+def _slacks(proposed: Proposed, shift: Floats | None) -> Doubles:
+    """How much better than another one an item must be proposed to be better for sure."""
+    assert proposed.margins is not None
+    moved = 0.0 if shift is None else float(np.abs(shift).max(initial=0.0))
+    slacks: Doubles = 2 * (proposed.margins + 4 * _ROUNDING * moved)
+    return slacks
 
 
 def _lengths(rows: npt.NDArray[Any]) -> Doubles:

@@ -29,7 +29,9 @@ from milrec.models.contract import ROWS, Encode, LatentModel, Model
 from milrec.models.inputs import Users
 from milrec.training.settings import FitSettings
 
-_BLOCKS_AT_ONCE = 32  # lists are handed on every 2048 users
+_USERS_AT_ONCE = 2048  # after so many, lists are handed on
+_LARGEST_BLOCK = 256  # users in a product: more do not make it faster
+_SCORES = 8 << 20  # in the memory of a thread
 _LARGEST_DIAL = 1e30  # beyond it logits no longer matter, and single precision overflows
 
 Look = Callable[[slice, Scores], None]
@@ -40,8 +42,7 @@ class Lists:
     """The lists of some users of an audience."""
 
     users: slice
-    items: npt.NDArray[np.int64]  # (n_users, n) best first, -1 where no item is left to list
-    scores: Scores  # (n_users, n)
+    items: Ranked  # (n_users, n)
 
 
 class Scorer:
@@ -63,21 +64,29 @@ class Scorer:
         """How new users get their latents, where the model cannot encode them itself."""
         return None if self._fold_in is None else self._fold_in.latents
 
+    def block_size(self, steady: bool) -> int:
+        """How many users are scored together: a larger product is faster, but its scores must stay in the cache."""
+        if steady or self._decoder is None:
+            return ROWS
+        return min(max(_SCORES // self.model.n_items // ROWS, 1) * ROWS, _LARGEST_BLOCK)
+
     def propose(self, users: Users, memory: Tensor) -> Proposed:
-        """Scores of at most `ROWS` users, in the first rows of `memory`."""
+        """Scores of a block of users, in the first rows of `memory`."""
         rows = memory[: users.n_users]
         if self._latent_model is None or self._decoder is None:
             self.model.write_logits(users, rows)
             return Proposed(rows.numpy())
-        latents = self._latents(self._latent_model, users)
-        return self._decoder.propose(latents[: users.n_users].cpu().numpy(), rows.numpy())
+        parts = [users.part(start, start + ROWS) for start in range(0, users.n_users, ROWS)]
+        latents = [self._latents(self._latent_model, part)[: part.n_users] for part in parts]
+        together = latents[0] if len(latents) == 1 else torch.cat(latents)
+        return self._decoder.propose(together.cpu().numpy(), rows.numpy())
 
     def propose_steadily(self, users: Users, memory: Tensor) -> Proposed:
         """The same with logits that can be looked at: no bit of them depends on who else is scored."""
         if self._latent_model is None or self._decoder is None:
             return self.propose(users, memory)
         latents, own = self._latents(self._latent_model, users), slice(0, users.n_users)
-        logits = memory if len(memory) == ROWS else zeros(ROWS, self.model.n_items)
+        logits = memory[:ROWS] if len(memory) >= ROWS else zeros(ROWS, self.model.n_items)
         self._latent_model.write_decoded(latents, logits)
         return self._decoder.proposed(latents[own].cpu().numpy(), logits.numpy()[own])
 
@@ -87,6 +96,15 @@ class Scorer:
         if self._decoder is None:
             return top_items(proposed.logits, n)
         return self._decoder.decide(proposed, n, shift)
+
+    def best_items(self, proposed: Proposed, n: int, shift: npt.NDArray[np.float32] | None = None) -> Ranked:
+        """The same without scores, which is faster for long lists."""
+        n = min(n, self.model.n_items)
+        return (
+            top_items(proposed.logits, n)[0]
+            if self._decoder is None
+            else self._decoder.decide_order(proposed, n, shift)
+        )
 
     def _latents(self, model: LatentModel, users: Users) -> Tensor:
         """(ROWS, width)"""
@@ -110,11 +128,11 @@ def lists_for(
     `shift`, one number per item, is then added to the logits (see `dial_shift`).
     """
     n, propose = min(n, scorer.model.n_items), scorer.propose if look is None else scorer.propose_steadily
-    per_round = ROWS * _BLOCKS_AT_ONCE
-    for first in range(0, audience.n_users, per_round):
-        users = slice(first, min(first + per_round, audience.n_users))
+    size = scorer.block_size(steady=look is not None)
+    for first in range(0, audience.n_users, _USERS_AT_ONCE):
+        users = slice(first, min(first + _USERS_AT_ONCE, audience.n_users))
         shape = (users.stop - first, n)
-        lists = Lists(users, np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32))
+        lists = Lists(users, np.empty(shape, dtype=np.int64))
 
         def score(block: slice, memory: Tensor, lists: Lists = lists) -> None:
             proposed = propose(Users.of(audience, block), memory)
@@ -124,29 +142,37 @@ def lists_for(
                 add_bias(proposed.logits, shift)
             leave_out(proposed.logits, audience, block)
             part = slice(block.start - lists.users.start, block.stop - lists.users.start)
-            lists.items[part], lists.scores[part] = scorer.best(proposed, n, shift)
+            lists.items[part] = scorer.best_items(proposed, n, shift)
 
-        score_blocks(scorer, users, score)
+        score_blocks(scorer, users, size, score)
         yield lists
 
 
-def score_blocks(scorer: Scorer, users: slice, score: Callable[[slice, Tensor], None]) -> None:
+def score_blocks(scorer: Scorer, users: slice, size: int, score: Callable[[slice, Tensor], None]) -> None:
     """Call `score` with each block of users and memory for their scores; several threads do it, if there are several.
 
     Torch uses one thread meanwhile, and is free again afterwards: the caller may use it between two rounds.
     """
-    blocks = [slice(start, min(start + ROWS, users.stop)) for start in range(users.start, users.stop, ROWS)]
-    if len(blocks) == 1:
-        with one_torch_thread():
-            score(users, torch.empty(users.stop - users.start, scorer.model.n_items))
-        return
-    memory = [zeros(ROWS, scorer.model.n_items) for _ in range(min(scorer.threads, len(blocks)))]
+    n_users = users.stop - users.start
+    size = min(size, max(-(-n_users // scorer.threads), ROWS))  # something for every thread
+    blocks = [slice(start, min(start + size, users.stop)) for start in range(users.start, users.stop, size)]
+    rows = max((block.stop - block.start for block in blocks), default=0)
+    memory = [_scores(rows, scorer.model.n_items) for _ in range(min(scorer.threads, len(blocks)))]
 
     def task(block: slice) -> Task:
         return lambda worker: score(block, memory[worker])
 
+    if len(blocks) == 1:
+        with one_torch_thread():
+            score(blocks[0], memory[0])
+        return
     with thread_pool(scorer.threads) as pool:
         pool.run([task(block) for block in blocks])
+
+
+def _scores(n_users: int, n_items: int) -> Tensor:
+    """Memory that is written before it is read."""
+    return torch.empty(n_users, n_items) if n_users < ROWS else zeros(n_users, n_items)
 
 
 def logits_of(scorer: Scorer, users: Users, memory: Tensor | None = None) -> Scores:
