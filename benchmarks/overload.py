@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def main() -> None:
     results = {"machine": machine(), "seconds": options.seconds, **overload(options.out, options.seconds)}
     write_json(options.out / "overload.json", results)
     show(results)
+    sys.exit(not results["well"])
 
 
 def overload(out: Path, seconds: float) -> dict[str, Any]:
@@ -85,6 +87,7 @@ def show(results: dict[str, Any]) -> None:
         )
     console = Console()
     console.print(table)
+    console.print("well" if results["well"] else "NOT WELL")
     console.print(
         f"capacity {results['capacity']:,.0f}/s; p99 at three times the capacity is {results['p99_ratio']:.2f} times "
         f"that at the capacity; the last refusal came {results['after']['recovered_s']:.2f} s after the overload ended"

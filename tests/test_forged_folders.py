@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.feather as feather
 import pytest
 
 import made_up
@@ -276,3 +277,19 @@ def test_measures_of_single_users_with_anything_in_them_are_refused_or_compared(
         except BaseException as error:
             error.add_note(str(number))
             raise
+
+
+def test_an_arrow_file_that_unpacks_to_more_than_it_is_gets_refused(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(whole / "ease", folder)
+    items = feather.read_table(folder / "items.arrow")
+    for compression in ("zstd", "lz4"):
+        feather.write_feather(items, folder / "items.arrow", compression=compression)
+        reseal(folder)
+        with pytest.raises(FolderError, match="it is compressed, which milrec's own files are not"):
+            milrec.load(folder)
+    for content in (b"", b"ARROW1", b"ARROW1" * 9, b"\xff" * 60 + b"ARROW1"):
+        (folder / "items.arrow").write_bytes(content)
+        reseal(folder)
+        with pytest.raises(FolderError, match="is not an Arrow file that can be used"):
+            milrec.load(folder)

@@ -15,7 +15,7 @@ from commands import succeeds
 from milrec.disk import draft_folder, exchange, leftovers, retired_folder
 from milrec.errors import FolderError
 from milrec.locks import held, only_writer
-from milrec.storage import new_file, new_folder, open_folder, write_json
+from milrec.storage import new_file, new_folder, open_folder, reserved, write_json
 from pausing import held as held_at
 from test_storage import contents, names, saved
 
@@ -81,6 +81,7 @@ def test_a_lock_file_that_says_nothing_or_nonsense_holds_too(tmp_path: Path) -> 
             fcntl.flock(other, fcntl.LOCK_EX)  # as another process would hold it
             with pytest.raises(FolderError, match="is being written by another process; wait until it is done"):
                 saved(tmp_path / "mine")
+    (tmp_path / ".mine.lock").write_bytes(b"")
     saved(tmp_path / "mine")
     assert names(tmp_path) == ["mine"]
 
@@ -329,3 +330,52 @@ def test_an_exchange_that_fails_says_why(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     with pytest.raises(FileNotFoundError, match="mine"):
         exchange(tmp_path / "none", tmp_path / "mine")
+
+
+def test_no_lock_is_written_through_a_link_or_into_a_file_of_somebody_else(tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("mine")
+    (tmp_path / ".linked.lock").symlink_to("precious.txt")
+    (tmp_path / ".own.lock").write_text("notes of somebody")
+    (tmp_path / ".folder.lock").mkdir()
+    (tmp_path / "first.lock").touch()
+    os.link(tmp_path / "first.lock", tmp_path / ".twice.lock")
+    for name in ("linked", "own", "folder", "twice"):
+        with pytest.raises(FolderError, match="is needed as a lock, and is something else"):
+            saved(tmp_path / name)
+    assert (tmp_path / "precious.txt").read_text() == "mine"
+    assert (tmp_path / ".own.lock").read_text() == "notes of somebody"
+
+
+@pytest.mark.parametrize("there", ["a file", "a folder with something in it", "a model"])
+def test_what_is_at_the_place_of_checkpoints_stays(work: Path, tmp_path: Path, there: str) -> None:
+    place = tmp_path / "m.partial"
+    if there == "a model":
+        succeeds("fit", work / "split", "--out", place, "--model", "popularity")
+    elif there == "a file":
+        place.write_text("mine")
+    else:
+        place.mkdir()
+        (place / "notes.txt").write_text("mine")
+    before = contents(tmp_path) if place.is_dir() else place.read_text()
+    said = refused("fit", work / "split", "--out", tmp_path / "m", "--model", "popularity", "--force", cwd=tmp_path)
+    assert "m.partial' is needed for checkpoints, and holds other things" in said
+    assert before == (contents(tmp_path) if place.is_dir() else place.read_text())
+
+
+def test_a_link_to_a_file_stays_and_a_pipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to("real.json")
+    write_json(tmp_path / "link.json", 1)
+    assert (tmp_path / "link.json").is_symlink() and (tmp_path / "real.json").read_text() == "1\n"
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.json")
+        with pytest.raises(FolderError, match="is not a file that can be replaced"):
+            write_json(tmp_path / "pipe.json", 1)
+        assert (tmp_path / "pipe.json").is_fifo()
+
+
+def test_a_name_that_is_too_long_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="is too long; at most 230 bytes"), reserved(tmp_path / ("n" * 231), "data"):
+        raise AssertionError
+    with pytest.raises(FolderError, match="is too long"):
+        write_json(tmp_path / ("é" * 120), 1)
+    saved(tmp_path / ("n" * 230))

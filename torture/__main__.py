@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from torture.verdicts import Outcome, Tally, show, write_tallies
 from torture.workers import Crew, OwnFault, carry_out
 
 _CASES_PER_FAULT = 3
+_WHOLE = 60  # minutes of a whole campaign, which is held to these numbers:
+LEAST = {"inputs": 100_000, "folders": 5_000, "requests": 50_000, "kills": 300, "disks": 30, "writers": 10}
 _ROOM = 1 << 30  # bytes
 
 
@@ -51,7 +54,19 @@ def main() -> None:
     facts = {"seed": options.seed, "minutes": options.minutes, "command": " ".join(sys.argv[1:])}
     write_tallies(options.out / "torture.json", tallies, facts)
     show(tallies, Console(width=None if sys.stdout.isatty() else 160))
-    sys.exit(any(tally.failures for tally in tallies))
+    short = _too_few(tallies, options)
+    for sentence in short:
+        print(sentence)  # noqa: T201 - the verdict of a command
+    sys.exit(bool(short) or any(tally.failures for tally in tallies))
+
+
+def _too_few(tallies: list[Tally], options: argparse.Namespace) -> list[str]:
+    """What a whole campaign has tried too little of."""
+    if options.case or options.only or options.quick or options.trials or options.minutes < _WHOLE:
+        return []
+    done = Counter({tally.section: tally.trials for tally in tallies})
+    done["inputs"] += done.pop("guided", 0)
+    return [f"too few {name}: {done[name]:,} of {least:,}" for name, least in LEAST.items() if done[name] < least]
 
 
 def _options() -> argparse.Namespace:

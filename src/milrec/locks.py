@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+import stat
 import sys
 import threading
 import time
@@ -17,6 +18,8 @@ from pathlib import Path
 from milrec.errors import FolderError
 
 _NO_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}  # a file system that has none
+_OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_IN_THE_WAY = {errno.ELOOP, errno.EISDIR, errno.ENXIO}
 _ATTEMPTS = 5  # a lock may be held for a moment by somebody who only looks whether it is free, or be just removed
 _mine: dict[Path, int] = {}  # the lock files that this process holds, and the thread that took each
 
@@ -57,7 +60,7 @@ def locked(path: Path) -> Iterator[bool]:
 
     The lock ends with the process, however it ends; the file stays.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    handle = _opened(path)
     try:
         yield _try_lock(handle)
     finally:
@@ -67,9 +70,10 @@ def locked(path: Path) -> Iterator[bool]:
 def _acquired(lock: Path) -> int | None:
     """A handle that holds the lock; None if another process, or another thread, has it."""
     for attempt in range(_ATTEMPTS):
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = _opened(lock)
         try:
             if _try_lock(handle) and _is_still(lock, handle):
+                _refuse_foreign(lock, handle)
                 return handle
         except BaseException:
             os.close(handle)
@@ -77,6 +81,26 @@ def _acquired(lock: Path) -> int | None:
         os.close(handle)
         time.sleep(attempt * 0.01)
     return None
+
+
+def _opened(lock: Path) -> int:
+    """A lock file, opened or made; no link is followed to a file of somebody's."""
+    try:
+        return os.open(lock, _OPEN, 0o666)
+    except OSError as error:
+        if error.errno not in _IN_THE_WAY:
+            raise
+        raise FolderError(f"'{lock}' is needed as a lock, and is something else; remove it") from None
+
+
+def _refuse_foreign(lock: Path, handle: int) -> None:
+    """Never write into a file that is not a lock of ours."""
+    found, text = os.fstat(handle), os.pread(handle, 1000, 0) if hasattr(os, "pread") else b""
+    with suppress(ValueError, RecursionError):
+        ours = not text or set(json.loads(text)) == {"process", "host", "since"}
+        if ours and stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            return
+    raise FolderError(f"'{lock}' is needed as a lock, and is something else; remove it")
 
 
 def _is_still(lock: Path, handle: int) -> bool:

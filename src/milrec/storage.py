@@ -32,7 +32,7 @@ from milrec.disk import (
     sync_file,
     system_errors,
 )
-from milrec.errors import FolderError
+from milrec.errors import FolderError, cut
 from milrec.interrupts import pause_point
 from milrec.locks import only_writer
 
@@ -40,6 +40,7 @@ MANIFEST = "milrec.json"
 KINDS = ("data", "split", "model", "run")
 FORMAT_VERSION = 2  # the newest that is read; a folder is written in the oldest that can hold it
 _DEEPEST = 50  # how deep JSON may be nested: our own is nested 8 deep
+_LONGEST_NAME = 230  # bytes: a name on a disk has at most 255, and a draft's is longer by `..milrec-XXXXXXXX.tmp`
 _KEYS = {"format", "kind", "version", "facts", "files"}
 
 
@@ -73,6 +74,9 @@ def check_place(path: Path) -> None:
         raise FolderError(f"folder '{path.parent}' does not exist; create it, or write '{path.name}' elsewhere")
     if path.is_dir():
         raise FolderError(f"'{path}' is a folder; name a file to write")
+    if path.exists() and not path.is_file():
+        raise FolderError(f"'{path}' is not a file that can be replaced; name another one")
+    _refuse_long_name(path)
 
 
 @contextmanager
@@ -80,6 +84,7 @@ def new_file(path: Path) -> Iterator[Path]:
     """A temporary path near `path`: renamed to it if the block succeeds, removed if it fails."""
     path = Path(path)
     check_place(path)
+    path = path.resolve()  # a link stays, and what it points at is replaced
     with only_writer(path), system_errors(path):
         sweep(path)
         folder = draft_folder(path)  # libraries may put temporary files of their own beside a draft
@@ -146,6 +151,12 @@ def _check_plain(value: Any) -> None:
             raise ValueError("a number in it is too large")
 
 
+def _refuse_long_name(path: Path) -> None:
+    """Before the work for it is done: drafts and locks have longer names than what they are for."""
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise FolderError(f"the name '{cut(path.name)}' is too long; at most {_LONGEST_NAME} bytes are possible")
+
+
 @contextmanager
 def alone_at(path: Path, kind: str) -> Iterator[Path]:
     """Be the only writer of a folder for the block: its place, links followed; folders above it are created.
@@ -155,6 +166,7 @@ def alone_at(path: Path, kind: str) -> Iterator[Path]:
     place = Path(path).resolve()
     if not place.name:
         raise FolderError(f"'{path}' is not a place for a {kind} folder; choose another one")
+    _refuse_long_name(place)
     try:
         made = make_folders(place.parent)
     except (FileExistsError, NotADirectoryError):

@@ -252,6 +252,22 @@ def test_a_client_that_does_not_read_is_given_up(registry):
         assert here.said(request("/healthz")).endswith(ALIVE)
 
 
+def test_clients_that_do_not_read_lock_nobody_out(registry, monkeypatch):
+    monkeypatch.setattr("milrec.server.gate.connections._UNREAD_SECONDS", 0.0)
+    page = request("/openapi.json", end=False)
+    limits = Limits(max_connections=3, timeout=LONG, idle_timeout=LONG)
+    with listening(registry, limits) as here, contextlib.ExitStack() as links:
+        for _ in range(3):
+            link = links.enter_context(here.connection(receive_buffer=4096))
+            link.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                for _ in range(500):
+                    link.sendall(page)
+        until(lambda: sum(one.unread_since is not None for one in here.connections) == 3)
+        assert here.said(request("/healthz")).endswith(ALIVE)
+        assert here.closed("made way") == 1
+
+
 def test_a_body_that_is_too_large_is_answered_even_to_a_client_that_sends_all_of_it(registry):
     with listening(registry, Limits(max_body=1_000, timeout=LONG)) as here:
         link = http.client.HTTPConnection("127.0.0.1", here.port, timeout=LONG)

@@ -9,7 +9,7 @@ import tempfile
 import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from milrec.errors import printable
@@ -48,10 +48,17 @@ def log_folders() -> list[Path]:
     return [*folders[:1], Path(tempfile.gettempdir())]
 
 
+def _version() -> str:
+    try:
+        return version("milrec")
+    except PackageNotFoundError:  # it was copied, and not installed
+        return "of unknown version"
+
+
 def _kept(trace: str) -> Path | None:
     """The file that holds the traceback; None if none can be written."""
     name = f"milrec-crash-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-    text = f"milrec {version('milrec')}, Python {platform.python_version()}, {platform.platform()}\n{sys.argv}\n{trace}"
+    text = f"milrec {_version()}, Python {platform.python_version()}, {platform.platform()}\n{sys.argv}\n{trace}"
     for folder in log_folders():
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from milrec.cli.output import note, say
 from milrec.cli.progress import FitDisplay
 from milrec.data.splits import Split
-from milrec.disk import make_folders
+from milrec.disk import make_folders, remove_empty
 from milrec.errors import FolderError
+from milrec.locks import only_writer
 from milrec.storage import alone_at, open_folder, refuse_if_in_the_way, remove_file
 from milrec.training.settings import FitSettings
 
@@ -49,7 +50,8 @@ class FolderFit:
 
     def run(self, resume: bool, force: bool) -> None:
         """Fit and save; resume from a checkpoint only if asked to, and never overwrite something else."""
-        with alone_at(self.out, "model"):
+        self._refuse_strange_partial()
+        with alone_at(self.out, "model"), only_writer(self.partial):
             self._run(resume, force)
 
     def _run(self, resume: bool, force: bool) -> None:
@@ -115,9 +117,27 @@ class FolderFit:
             raise
         finally:
             if not self.interrupted:
-                shutil.rmtree(self.partial, ignore_errors=True)
-        shutil.rmtree(self.partial, ignore_errors=True)
+                self._remove_partial()
+        self._remove_partial()
         say(f"Fitted in {seconds:.1f} s → {self.out}")
+
+    def _refuse_strange_partial(self) -> None:
+        """Checkpoints get a folder to themselves: what somebody else put there stays."""
+        if not os.path.lexists(self.partial):
+            return
+        ours = (self.checkpoint.name, self.refit_checkpoint.name)
+        if not self.partial.is_dir() or any(
+            one.name not in ours and not one.name.startswith(tuple(f".{name}." for name in ours))
+            for one in self.partial.iterdir()
+        ):
+            raise FolderError(
+                f"'{self.partial}' is needed for checkpoints, and holds other things; move it, or choose another place"
+            )
+
+    def _remove_partial(self) -> None:
+        for file in (self.checkpoint, self.refit_checkpoint):
+            remove_file(file)
+        remove_empty([self.partial])
 
     def _say_kept(self, history: History | None) -> None:
         if history is not None and history.kept is not None:

@@ -141,7 +141,9 @@ def _refuse_beyond_32_bits(values: npt.NDArray[np.float64], source: str) -> None
     kept = np.finfo(np.float32)
     beyond = np.flatnonzero((values > 0) & ((values < kept.tiny) | (values > kept.max / len(values))))
     if len(beyond):
-        raise DataError(f"{source} has the count {values[beyond[0]]:g} in row {beyond[0] + 1}, too much for 32 bits")
+        raise DataError(
+            f"{source} has the count {values[beyond[0]]:g} in row {beyond[0] + 1}, which 32 bits cannot hold"
+        )
 
 
 def _filtered(data: Interactions, filters: Filters) -> Interactions:

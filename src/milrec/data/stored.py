@@ -6,6 +6,7 @@ used as a length, an offset or an index before it has been looked at.
 
 from __future__ import annotations
 
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.feather as feather
 from safetensors import safe_open
 
+from milrec.data.arrow_footer import is_compressed
 from milrec.errors import FolderError, first_line
 
 Columns = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float32]]
@@ -30,6 +32,10 @@ def write_table(path: Path, table: pa.Table) -> None:
 def read_table(path: Path) -> pa.Table:
     """A table mapped into memory; refused if its lengths, offsets or texts are not what they claim to be."""
     try:
+        with path.open("rb") as plain, mmap(plain.fileno(), 0, access=ACCESS_READ) as content:
+            compressed = is_compressed(content)
+        if compressed:
+            raise ValueError("it is compressed, which milrec's own files are not")
         with pa.memory_map(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
         table.validate(full=True)

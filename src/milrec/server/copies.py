@@ -147,6 +147,8 @@ def _is_still(handle: int, path: Path) -> bool:
 
 def _clean_up(room: Path) -> None:
     """Remove what nobody holds: copies that were let go, and what a killed server left behind."""
+    for orphan in [one for one in room.glob("*.lock") if not one.with_suffix("").exists()]:
+        orphan.unlink(missing_ok=True)  # nobody can be about to use it: only one process at a time is here
     for path in [one for one in room.iterdir() if one.is_dir()]:
         lock = path.with_suffix(".lock")
         if not lock.exists():

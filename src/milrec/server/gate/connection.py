@@ -7,6 +7,8 @@ When there is too much to do, its requests are refused here, before any work is 
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import sys
 from typing import Any, cast
 
@@ -21,6 +23,7 @@ _READ_BYTES = 65_536  # of a connection at a time
 _PIPELINED = 32  # requests that wait for the answers before theirs; further ones are not parsed yet
 _UPGRADING = (b"upgrade", b"connection", b"http2-settings")
 _UNWANTED_BYTES = 16_000_000  # of the body of a request that was refused
+_FORGET = struct.pack("ii", 1, 0)  # SO_LINGER: a reset instead of further attempts to send
 _PIECE = 4_096  # bytes that are parsed at a time
 
 
@@ -38,7 +41,7 @@ class Connection(HttpToolsProtocol):
         self._unnamed_bytes = 0  # that arrived since the parser last made anything of them
         self._shed = False  # the request that is arriving has been refused already
         self._unwanted_bytes = 0  # of a body whose request has been answered: some clients listen only when all is sent
-        self._unread_since: float | None = None
+        self.unread_since: float | None = None
         self._held = self._piece = b""  # what has arrived and is not parsed; what was parsed last
         self._holding = self._deaf = False  # it waits for answers that come first; it never will be
 
@@ -197,6 +200,8 @@ class Connection(HttpToolsProtocol):
         self._all.remove(self)
         self.phase = Phase.ENDING
         self._forget_body()
+        if self.transport.get_write_buffer_size():  # the system forgets at once what will not be read
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FORGET)
         self.transport.abort()
 
     def expire(self) -> None:
@@ -209,10 +214,10 @@ class Connection(HttpToolsProtocol):
     def check_reader(self, now: float) -> None:
         """A client that does not read its answer in time is given up."""
         if not self.transport.get_write_buffer_size():
-            self._unread_since = None
-        elif self._unread_since is None:
-            self._unread_since = now
-        elif now - self._unread_since > self._all.limits.timeout:
+            self.unread_since = None
+        elif self.unread_since is None:
+            self.unread_since = now
+        elif now - self.unread_since > self._all.limits.timeout:
             self.drop(Phase.ANSWER.value)
 
     def _note_parsed(self) -> None:

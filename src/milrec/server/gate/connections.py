@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from milrec.server.gate.connection import Connection
 
 _ENDING_SECONDS = 2.0  # for a client to read why it was refused, before its connection is closed
+_UNREAD_SECONDS = 1.0  # that a client may leave an answer unread while others wait to get in
 _BODY_GRACE_SECONDS = 5.0  # the app gives up first, and says so
 _LOG_SECONDS = 10.0
 
@@ -84,11 +85,21 @@ class Connections:
         """Close the connection that has waited longest for its client, if any does."""
         waiting = [self._phases[phase] for phase in (Phase.OPEN, Phase.HEADERS, Phase.IDLE)]
         longest = sorted((next(iter(members.items())) for members in waiting if members), key=lambda pair: pair[1])
-        candidates = chain(self._phases[Phase.ENDING], (one for one, _ in longest), self._phases[Phase.BODY])
+        candidates = chain(
+            self._phases[Phase.ENDING], (one for one, _ in longest), self._phases[Phase.BODY], self._unread()
+        )
         found = next(candidates, None)
         if found is not None:
             found.drop("made way")
         return found is not None
+
+    def _unread(self) -> Iterator[Connection]:
+        """Connections whose client has not read its answers for a while, the longest first."""
+        since = {one: one.unread_since for one in self._phases[Phase.ANSWER]}
+        waiting = [(start, one) for one, start in since.items() if start is not None]
+        return (
+            one for start, one in sorted(waiting, key=lambda pair: pair[0]) if one.loop.time() - start > _UNREAD_SECONDS
+        )
 
     def limit_bodies(self) -> None:
         """Give up the bodies that have been arriving for longest until the others fit into memory."""
