@@ -284,7 +284,7 @@ def test_whoever_reads_the_lists_is_not_put_into_inference_mode(model):
 
 
 def test_lists_that_are_not_read_to_the_end_leave_nothing_behind(monkeypatch):
-    monkeypatch.setattr(scores, "_BLOCKS_AT_ONCE", 1)
+    monkeypatch.setattr(scores, "_USERS_AT_ONCE", 64)
     settings = settings_for("dae", "mil", {"n_factors": 3, "threads": 2})
     scorer, audience = scorer_of(a_model(settings), settings), an_audience(True)
 

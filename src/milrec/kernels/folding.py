@@ -152,7 +152,7 @@ def pair_weights(user, start, missing, cells, row_weight):
 def mean_pair_slopes(kind, p, z, row_weight, adopted_logits, partner_slopes, sums):
     """Overwrite logits with slopes, and add to those of the adopted items; returns the loss."""
     sums[:] = f4(0.0)
-    share, total = f4(1.0) / f4(max(adopted_logits.size, 1)), 0.0
+    share, total = f4(1.0) / f4(max(adopted_logits.size, 1)), f4(0.0)
     for a in range(adopted_logits.size):
         logit, partner, loss = adopted_logits[a], f4(0.0), f4(0.0)
         if kind == PAIR_LOGITS:  # a short loop, so that the compiler makes several numbers at a time
