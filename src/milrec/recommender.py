@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from scipy.sparse import csr_array
 from torch import nn
@@ -22,9 +21,9 @@ from milrec.evaluation import Evaluation, evaluate, validation_measure
 from milrec.lists.answer import answer_of, lists_asked
 from milrec.lists.catalogue import Catalogue, several
 from milrec.lists.export import item_columns, list_batch, list_schema
+from milrec.lists.nearness import Nearest, Nearness
 from milrec.lists.query import Answer, Asked, Query, Wanted, Wishes, ask, known_user, list_length, wanted
-from milrec.lists.scores import Scorer, top_items
-from milrec.models.contract import Likeness
+from milrec.lists.scores import Scorer
 from milrec.training.artifact import Fitted
 from milrec.training.presets import settings_for
 from milrec.training.progress import Report, Watch
@@ -32,14 +31,6 @@ from milrec.training.settings import FitSettings
 
 _USERS_AT_ONCE = 2048
 OnUnmet = Callable[[Any, str], None]  # a user (None: a new one), and what their list could not meet
-
-
-class Nearest(NamedTuple):
-    """The items most like another, by number, and how alike they are."""
-
-    items: npt.NDArray[np.int64]
-    likeness: npt.NDArray[np.float32]
-    measure: str  # cosine, or weight
 
 
 def fit(
@@ -196,7 +187,7 @@ class Recommender:
         """
         rows = self.catalogue.user_numbers(several(users)).tolist()
         wish = wanted(self.catalogue, Query(n=n, **wishes))
-        schema = list_schema(self.fitted.train, wish, users=True)
+        schema = list_schema(self.catalogue, wish, users=True)
         return pa.Table.from_batches(self._known(rows, wish, on_unmet), schema)
 
     def recommend_all(
@@ -220,7 +211,7 @@ class Recommender:
     ) -> pa.Table:
         """A list for a user the model has not met, from adopted (and rejected) items only; nothing is refitted."""
         asked = self.ask(Query(None, adopted, rejected, n, **wishes))
-        schema = list_schema(self.fitted.train, asked.wanted, users=False)
+        schema = list_schema(self.catalogue, asked.wanted, users=False)
         return pa.Table.from_batches([self._batch([asked], schema, on_unmet)], schema)
 
     def ask(self, query: Query) -> Asked:
@@ -239,7 +230,7 @@ class Recommender:
         comes first, then titles that begin with the text; among these, more popular ones.
         """
         items = self.catalogue.find_items(text, list_length(n))
-        return pa.table(item_columns(self.fitted.train, self.catalogue, items))
+        return pa.table(item_columns(self.catalogue, items))
 
     def find_users(self, text: str, n: int = 20) -> list[Any]:
         """Users whose id begins with a text."""
@@ -250,7 +241,7 @@ class Recommender:
         asked = self.ask(Query(user))
         items = np.concatenate([asked.adopted, asked.rejected]).astype(np.int64)
         entries = ["adopted"] * len(asked.adopted) + ["rejected"] * len(asked.rejected)
-        columns = item_columns(self.fitted.train, self.catalogue, items)
+        columns = item_columns(self.catalogue, items)
         return pa.table({"entry": pa.array(entries, type=pa.string()), **columns})
 
     def similar_items(self, item: Any, n: int = 20) -> pa.Table:
@@ -260,23 +251,20 @@ class Recommender:
         """
         found = self.nearest_items(item, n)
         columns = {"rank": pa.array(np.arange(1, len(found.items) + 1, dtype=np.int32))}
-        columns |= item_columns(self.fitted.train, self.catalogue, found.items)
+        columns |= item_columns(self.catalogue, found.items)
         return pa.table({**columns, found.measure: pa.array(found.likeness)})
 
     def nearest_items(self, item: Any, n: int) -> Nearest:
         """The same by item number."""
-        if self._likeness is None:
+        if self._nearness is None:
             raise SettingsError(f"a {self.fitted.settings.model.model} model has no item factors to compare")
         number = int(self.catalogue.item_numbers([item])[0])
-        likeness = self._likeness.of(number)
-        likeness[number] = -np.inf
-        items = top_items(likeness[None, :], list_length(n))[0]
-        items = items[items >= 0]
-        return Nearest(items, likeness[items], self._likeness.measure)
+        return self._nearness.nearest(number, list_length(n))
 
     @cached_property
-    def _likeness(self) -> Likeness | None:
-        return self.fitted.model.likeness()
+    def _nearness(self) -> Nearness | None:
+        likeness = self.fitted.model.likeness()
+        return None if likeness is None else Nearness(likeness)
 
     def outside_catalogue(self, ids: Iterable[Any]) -> int:
         """How many of these item ids the model does not know."""
@@ -284,7 +272,7 @@ class Recommender:
         return len(given) - len(self.catalogue.items_among(given))
 
     def _known(self, rows: Sequence[int], wish: Wanted, on_unmet: OnUnmet | None) -> Iterator[pa.RecordBatch]:
-        schema = list_schema(self.fitted.train, wish, users=True)
+        schema = list_schema(self.catalogue, wish, users=True)
         for first in range(0, len(rows), _USERS_AT_ONCE):
             asked = [known_user(self.fitted, row, wish) for row in rows[first : first + _USERS_AT_ONCE]]
             yield self._batch(asked, schema, on_unmet)
@@ -293,9 +281,9 @@ class Recommender:
         lists = lists_asked(self._scorer, self.catalogue, asked)
         for one, listed in zip(asked, lists, strict=True):
             if on_unmet is not None and listed.unmet:
-                user = None if one.row is None else self.fitted.train.users["id"][one.row].as_py()
+                user = None if one.row is None else self.catalogue.users[one.row].as_py()
                 on_unmet(user, "; ".join(listed.unmet))
-        return list_batch(self.fitted.train, self.catalogue, asked, lists, schema)
+        return list_batch(self.catalogue, asked, lists, schema)
 
 
 def _path(path: str | Path | None) -> Path | None:

@@ -8,8 +8,9 @@ from hypothesis.extra import numpy as arrays
 from scipy.special import expit
 
 from milrec.evaluation import _preference_counts
-from milrec.kernels.ranking import add_bias, counts_below, found_in_lists, hide, ordered_shares, top_lists
-from milrec.lists.scores import top_items
+from milrec.kernels.candidates import top_lists
+from milrec.kernels.ranking import add_bias, counts_below, found_in_lists, hide, ordered_shares
+from milrec.lists.decisions import top_items
 from milrec.metrics import tail
 
 INF = np.float32(np.inf)
@@ -33,8 +34,9 @@ def by_sorting(scores, n):
 
 
 def listed(scores, n):
-    lists = np.full((len(scores), n), -7)
-    top_lists(scores, n, lists)
+    lists, values = np.full((len(scores), n), -7), np.full((len(scores), n), np.nan, dtype=np.float32)
+    top_lists(scores, lists, values)
+    assert (values == np.where(lists < 0, -INF, np.take_along_axis(scores, np.maximum(lists, 0), axis=1))).all()
     return lists
 
 
@@ -78,11 +80,11 @@ def test_where_no_item_is_left_there_is_none():
 
 def test_top_items_takes_any_scores_and_any_length():
     scores = np.random.default_rng(0).standard_normal((6, 50))
-    assert (top_items(scores, 7) == by_sorting(scores.astype(np.float32), 7)).all()
-    assert (top_items(scores.astype(np.float32)[:, ::2], 7) == by_sorting(scores[:, ::2], 7)).all()
-    assert top_items(scores, 99).shape == (6, 50)
-    assert top_items(scores, 0).shape == (6, 0)
-    assert top_items(scores[:0], 3).shape == (0, 3)
+    assert (top_items(scores, 7)[0] == by_sorting(scores.astype(np.float32), 7)).all()
+    assert (top_items(scores.astype(np.float32)[:, ::2], 7)[0] == by_sorting(scores[:, ::2], 7)).all()
+    assert top_items(scores, 99)[0].shape == (6, 50)
+    assert top_items(scores, 0)[0].shape == (6, 0)
+    assert top_items(scores[:0], 3)[0].shape == (0, 3)
 
 
 def test_bias_is_added_to_every_row():

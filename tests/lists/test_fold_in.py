@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
+from milrec.kernels.descent import descend, new_descent
 from milrec.kernels.sparse import Rows
 from milrec.lists.fold_in import FoldIn
-from milrec.losses import LOSSES
+from milrec.losses import LOSSES, Targets
 from milrec.models.factorization import MatrixFactorization
 from milrec.models.inputs import Users
 from milrec.training.presets import settings_for
@@ -136,3 +138,59 @@ def test_a_caller_who_has_switched_gradients_off_gets_the_same_latent(switched_o
     with switched_off():
         latent = folded(model, settings, adopted, rejected)
     assert torch.equal(latent, expected)
+
+
+def objective(model, settings, own: np.ndarray, refused: np.ndarray):
+    """The loss of one user's row by the formulas, with its slopes, in double precision."""
+    missing = ~(own | refused)
+    weight = missing * min(N_DRAWN, missing.sum()) / max(missing.sum(), 1)
+    targets = Targets(*(torch.from_numpy(part[None, :].astype(np.float64)) for part in (own, refused, weight)))
+    strength = settings.training.weight_decay / N_FACTORS
+    decoder, bias, shift = (
+        value.detach().double() for value in (model.decoder_weight, model.decoder_bias, model.encoder_bias)
+    )
+
+    def value_and_slopes(row: np.ndarray) -> tuple[float, np.ndarray]:
+        own_row = torch.from_numpy(row).requires_grad_()
+        logits = (decoder @ (own_row + shift) + bias)[None, :]
+        value = settings.loss(logits, model.preference(logits), targets).sum() + strength * own_row.square().sum()
+        value.backward()
+        return value.item(), own_row.grad.numpy()
+
+    return value_and_slopes
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_latent_is_as_good_as_the_best_that_another_optimiser_finds(loss):
+    settings = settings_for("mf", loss, {"n_factors": N_FACTORS, "encoder": "linear", "weight_decay": 0.05})
+    model = untrained(settings)
+    adopted, rejected = some_users(12, seed=4)
+    latents = folded(model, settings, adopted, rejected).double().numpy()
+    shift = model.encoder_bias.detach().double().numpy()
+    for user, latent in enumerate(latents):
+        value = objective(model, settings, *(rows.dense(N_ITEMS)[user] > 0 for rows in (adopted, rejected)))
+        best = minimize(value, np.zeros(N_FACTORS), jac=True, options={"gtol": 1e-8}).fun
+        assert value(latent - shift)[0] <= best + 1e-3 * abs(best) + 1e-6
+
+
+def test_a_descent_finds_the_minimum_of_each_of_many_functions():
+    random = np.random.default_rng(0)
+    roots = random.standard_normal((30, 6, 6))
+    squares = roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(6)
+    centres = random.standard_normal((30, 6)) * 5
+    descent = new_descent(np.zeros((30, 6)))
+
+    def heights(points):
+        return np.einsum("ni,nij,nj->n", points - centres, squares, points - centres)
+
+    for _ in range(60):
+        if descend(descent, heights(descent.tried), 2 * np.einsum("nij,nj->ni", squares, descent.tried - centres)):
+            break
+    assert descent.done.all()
+    assert (heights(descent.points) <= 5e-3 * heights(np.zeros((30, 6)))).all()
+
+
+def test_a_descent_that_starts_at_the_minimum_stays_there():
+    descent = new_descent(np.ones((2, 3)))
+    assert descend(descent, np.zeros(2), np.zeros((2, 3)))
+    assert (descent.points == 1).all()

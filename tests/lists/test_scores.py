@@ -18,8 +18,9 @@ from milrec.data.interactions import Interactions
 from milrec.data.splits import Audience
 from milrec.errors import SettingsError
 from milrec.lists import scores
+from milrec.lists.decisions import top_items as best
 from milrec.lists.fold_in import FoldIn
-from milrec.lists.scores import Scorer, dial_shift, leave_out, lists_for, logits_of, top_items
+from milrec.lists.scores import Scorer, dial_shift, leave_out, lists_for, logits_of
 from milrec.metrics.tail import log_popularity
 from milrec.models.contract import ROWS
 from milrec.models.inputs import Users
@@ -37,10 +38,28 @@ def nothing(n_users=1, n_items=4) -> csr_array:
     return csr_array((n_users, n_items), dtype=np.float32)
 
 
+def top_items(scores, n):
+    items, values = best(scores, n)
+    assert np.array_equal(values[items >= 0], np.take_along_axis(scores, np.maximum(items, 0), axis=1)[items >= 0] + 0)
+    assert np.isneginf(values[items < 0]).all()
+    return items
+
+
 def plainly_sorted(scores: np.ndarray, n: int) -> np.ndarray:
     """What top_items must give: a full stable sort, cut, with -1 for what may not be listed."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :n]
     return np.where(np.isneginf(np.take_along_axis(scores, order, axis=1)), -1, order)
+
+
+def assert_best(items, logits):
+    """Lists are in order by the logits, but for their rounding, and no better item is left out."""
+    expected = plainly_sorted(logits, items.shape[1])
+    listed = items >= 0
+    assert np.array_equal(listed, expected >= 0)
+    slack = 1e-5 * (1 + np.abs(np.where(np.isneginf(logits), 0, logits)).max())
+    found, wanted = (np.take_along_axis(logits, np.maximum(order, 0), axis=1)[listed] for order in (items, expected))
+    assert np.abs(found - wanted).max(initial=0.0) <= slack
+    assert all(len(set(row[row >= 0].tolist())) == (row >= 0).sum() for row in items)
 
 
 def test_the_best_items_come_first():
@@ -131,15 +150,19 @@ def scorer_of(model, settings) -> Scorer:
     return Scorer(model, settings, Interactions(everybody.adopted, everybody.rejected, *ids))
 
 
-def scored(model, settings, audience, n=10, shift=None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Everybody's logits, as a watcher sees them while lists are made; listed items; their scores."""
+def scored(model, settings, audience, n=10, shift=None) -> tuple[np.ndarray, np.ndarray]:
+    """Everybody's logits, as a watcher sees them while lists are made, and listed items; the same without a watcher."""
     logits = np.full((audience.n_users, N_ITEMS), np.nan, dtype=np.float32)
 
     def look(block, shown):
         logits[block] = shown
 
-    parts = list(lists_for(scorer_of(model, settings), audience, n, look, shift))
-    return logits, np.concatenate([part.items for part in parts]), np.concatenate([part.scores for part in parts])
+    seen, unseen = (
+        np.concatenate([part.items for part in lists_for(scorer_of(model, settings), audience, n, watch, shift)])
+        for watch in (look, None)
+    )
+    assert np.array_equal(seen, unseen)
+    return logits, seen
 
 
 def a_model(settings):
@@ -176,14 +199,14 @@ SCORED = [
 def test_lists_do_not_depend_on_how_many_users_are_scored_together(model, loss, values, known):
     settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else values)
     model, audience = a_model(settings), an_audience(known)
-    together, items, scores = scored(model, settings, audience)
+    together, items = scored(model, settings, audience)
     assert together.shape == (N_USERS, N_ITEMS)
     for user in (0, 3, 1, 63, 64, 99, 128, 149):
-        alone, own_items, own_scores = scored(model, settings, audience.part(np.array([user])))
+        alone, own_items = scored(model, settings, audience.part(np.array([user])))
         assert np.array_equal(alone[0], together[user])
-        assert np.array_equal(own_items[0], items[user]) and np.array_equal(own_scores[0], scores[user])
+        assert np.array_equal(own_items[0], items[user])
     shuffled = np.random.default_rng(1).permutation(N_USERS)[:90]
-    logits, others, _ = scored(model, settings, audience.part(shuffled))
+    logits, others = scored(model, settings, audience.part(shuffled))
     assert np.array_equal(logits, together[shuffled]) and np.array_equal(others, items[shuffled])
 
 
@@ -191,11 +214,9 @@ def test_lists_do_not_depend_on_how_many_users_are_scored_together(model, loss, 
 def test_lists_are_the_best_of_what_is_left(model, loss, values, known):
     settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else values)
     model, audience = a_model(settings), an_audience(known)
-    logits, items, scores = scored(model, settings, audience, 20)
+    logits, items = scored(model, settings, audience, 20)
     leave_out(logits, audience, slice(0, N_USERS))
-    assert np.array_equal(items, plainly_sorted(logits, 20))
-    listed = np.take_along_axis(logits, np.maximum(items, 0), axis=1)
-    assert np.array_equal(scores[items >= 0], listed[items >= 0])
+    assert_best(items, logits)
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -203,7 +224,7 @@ def test_the_logits_of_a_block_are_those_that_whoever_looks_on_is_shown(known):
     settings = settings_for("mf", "mil", {"n_factors": 3, **FEW_DRAWN})
     model, audience = a_model(settings), an_audience(known)
     scorer = scorer_of(model, settings)
-    shown, _, _ = scored(model, settings, audience)
+    shown, _ = scored(model, settings, audience)
     for block in (slice(0, ROWS), slice(ROWS, 2 * ROWS), slice(2 * ROWS, N_USERS), slice(5, 6)):
         assert np.array_equal(logits_of(scorer, Users.of(audience, block)), shown[block])
 
@@ -228,14 +249,14 @@ def test_no_more_users_are_folded_in_than_are_asked_for(monkeypatch):
     assert len(folded) == 3
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 32])
+@pytest.mark.parametrize("at_once", [64, 100, 2048])
 def test_lists_cover_every_user_once_and_in_order(monkeypatch, at_once):
-    monkeypatch.setattr(scores, "_BLOCKS_AT_ONCE", at_once)
+    monkeypatch.setattr(scores, "_USERS_AT_ONCE", at_once)
     settings = settings_for("dae", "mil", {"n_factors": 3})
     parts = list(lists_for(scorer_of(a_model(settings), settings), an_audience(True), 5))
     assert [user for part in parts for user in range(part.users.start, part.users.stop)] == list(range(N_USERS))
-    assert all(part.items.shape == part.scores.shape == (part.users.stop - part.users.start, 5) for part in parts)
-    assert len(parts) == -(-N_USERS // (64 * at_once))
+    assert all(part.items.shape == (part.users.stop - part.users.start, 5) for part in parts)
+    assert len(parts) == -(-N_USERS // at_once)
 
 
 def test_nobody_has_no_lists():
@@ -263,7 +284,7 @@ def test_whoever_reads_the_lists_is_not_put_into_inference_mode(model):
 
 
 def test_lists_that_are_not_read_to_the_end_leave_nothing_behind(monkeypatch):
-    monkeypatch.setattr(scores, "_BLOCKS_AT_ONCE", 1)
+    monkeypatch.setattr(scores, "_USERS_AT_ONCE", 64)
     settings = settings_for("dae", "mil", {"n_factors": 3, "threads": 2})
     scorer, audience = scorer_of(a_model(settings), settings), an_audience(True)
 
@@ -311,14 +332,12 @@ def test_a_dial_ranks_by_the_logit_less_its_part_and_shows_the_models_own_logits
     settings = settings_for(model, loss, {"n_factors": 13, **values} if loss else values)
     model, audience = a_model(settings), an_audience(known)
     shift = dial_shift(dial, log_popularity(np.random.default_rng(2).integers(1, 500, N_ITEMS)))
-    plain, _, _ = scored(model, settings, audience)
-    shown, items, scores = scored(model, settings, audience, N_ITEMS, shift=shift)
+    plain, _ = scored(model, settings, audience)
+    shown, items = scored(model, settings, audience, N_ITEMS, shift=shift)
     assert np.array_equal(shown, plain)
     turned = plain + shift
     leave_out(turned, audience, slice(0, N_USERS))
-    assert np.array_equal(items, plainly_sorted(turned, N_ITEMS))
-    assert np.isfinite(scores[items >= 0]).all()
-    assert np.array_equal(scores[items >= 0], np.take_along_axis(turned, np.maximum(items, 0), axis=1)[items >= 0])
+    assert_best(items, turned)
 
 
 @pytest.mark.parametrize(("dial", "order"), [(1e6, [3, 1, 0, 2]), (1e300, [3, 1, 0, 2]), (-1e300, [2, 0, 1, 3])])

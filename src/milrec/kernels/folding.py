@@ -1,4 +1,4 @@
-"""Compiled loops for folding in users: the slopes of a user's loss by the latent, over all items, and Adam for a row.
+"""Compiled loops for folding in users: the slopes of a user's loss by the latent, over all items.
 
 Users take turns on each block of items while its weights are in the cache. Nothing of one user enters what is computed
 for another, and every sum has one order: a user's latent has the same bits alone or together with others.
@@ -14,9 +14,10 @@ from milrec.kernels.losses import (
     block_slopes,
     cells_within,
     dot,
+    exp,
+    log,
     multinomial_slopes,
     pair_cell,
-    sigmoid,
     softmax_sums,
 )
 
@@ -60,12 +61,12 @@ def add_slopes(z, weight, slopes):
 
 
 @compiled
-def slopes_of_users(kind, p, latent, decoder, missing, cells, slopes):
-    """slopes[user] = the derivative of the user's loss by the latent, for all losses except the two below."""
+def slopes_of_users(kind, p, latent, decoder, missing, cells, values, slopes):
+    """The loss of each user, and its derivative by the latent, for all losses except the two below."""
     weight, bias = decoder
     indptr, columns, roles, weights = cells
     memory, unused = np.empty(_BLOCK, dtype=f4), np.empty(_BLOCK, dtype=f4)
-    slopes[:] = f4(0.0)
+    slopes[:], values[:] = f4(0.0), 0.0
     for start in range(0, len(weight), _BLOCK):
         block = weight[start : start + _BLOCK]
         n = len(block)
@@ -73,12 +74,13 @@ def slopes_of_users(kind, p, latent, decoder, missing, cells, slopes):
         for user in range(len(latent)):
             logits_of_items(latent[user], block, z[0])
             own = (indptr[user : user + 2], columns, roles, weights)
-            block_slopes(kind, p, z, bias[start : start + n], start, missing[user : user + 1], f4(1.0), own, unused[:n])
+            here = (start, missing[user : user + 1], f4(1.0))
+            values[user] += block_slopes(kind, p, z, bias[start : start + n], *here, own, unused[:n])
             add_slopes(z[0], block, slopes[user])
 
 
 @compiled
-def multinomial_slopes_of_users(latent, decoder, cells, slopes):
+def multinomial_slopes_of_users(latent, decoder, cells, values, slopes):
     """The same for the multinomial loss, which needs all logits of a user before the first slope."""
     weight, bias = decoder
     indptr, columns, roles, weights = cells
@@ -96,7 +98,7 @@ def multinomial_slopes_of_users(latent, decoder, cells, slopes):
             softmax_sums(row, bias, largest, normaliser)
             normaliser[0] = largest[0] + np.log(normaliser[0])
             own = (indptr[user : user + 2], columns, roles, weights)
-            multinomial_slopes(row, 0, normaliser, f4(1.0), own, unused)
+            values[user] = multinomial_slopes(row, 0, normaliser, f4(1.0), own, unused)
         for start in range(0, len(weight), _BLOCK):
             for user in users:
                 z = memory[user - first, start : start + _BLOCK]
@@ -104,12 +106,12 @@ def multinomial_slopes_of_users(latent, decoder, cells, slopes):
 
 
 @compiled
-def pair_slopes_of_users(kind, p, latent, decoder, missing, cells, adopted, slopes):
+def pair_slopes_of_users(kind, p, latent, decoder, missing, cells, adopted, values, slopes):
     """The same for the pair-wise losses: each missing or rejected item against the mean over all adopted ones."""
     weight, bias = decoder
     adopted_indptr, adopted_items = adopted
     logits, partner_slopes = np.empty(len(adopted_items), dtype=f4), np.zeros(len(adopted_items), dtype=f4)
-    slopes[:] = f4(0.0)
+    slopes[:], values[:] = f4(0.0), 0.0
     for user in range(len(latent)):
         for c in range(adopted_indptr[user], adopted_indptr[user + 1]):
             logits[c] = dot(latent[user], weight[adopted_items[c]]) + bias[adopted_items[c]]
@@ -124,7 +126,8 @@ def pair_slopes_of_users(kind, p, latent, decoder, missing, cells, adopted, slop
             logits_of_items(latent[user], block, z)
             for j in range(n):
                 z[j] += bias[start + j]
-            mean_pair_slopes(kind, p, z, row_weight[:n], logits[own], partner_slopes[own], sums[:n])
+            own_logits, own_slopes = logits[own], partner_slopes[own]
+            values[user] += mean_pair_slopes(kind, p, z, row_weight[:n], own_logits, own_slopes, sums[:n])
             add_slopes(z, block, slopes[user])
     for user in range(len(latent)):
         for c in range(adopted_indptr[user], adopted_indptr[user + 1]):
@@ -147,24 +150,30 @@ def pair_weights(user, start, missing, cells, row_weight):
 
 @inlined
 def mean_pair_slopes(kind, p, z, row_weight, adopted_logits, partner_slopes, sums):
-    """Overwrite logits with slopes, and add to those of the adopted items."""
+    """Overwrite logits with slopes, and add to those of the adopted items; returns the loss."""
     sums[:] = f4(0.0)
-    share = f4(1.0) / f4(max(adopted_logits.size, 1))
+    share, total = f4(1.0) / f4(max(adopted_logits.size, 1)), f4(0.0)
     for a in range(adopted_logits.size):
-        logit, partner = adopted_logits[a], f4(0.0)
+        logit, partner, loss = adopted_logits[a], f4(0.0), f4(0.0)
         if kind == PAIR_LOGITS:  # a short loop, so that the compiler makes several numbers at a time
             for j in range(z.size):
-                wrong = row_weight[j] * sigmoid(z[j] - logit)
+                x = z[j] - logit
+                small = exp(-abs(x))
+                loss += row_weight[j] * (max(x, f4(0.0)) + log(f4(1.0) + small))
+                wrong = row_weight[j] * (f4(1.0) if x > f4(0.0) else small) / (f4(1.0) + small)
                 partner -= wrong
                 sums[j] += wrong
         else:
             for j in range(z.size):
-                _, up, down = pair_cell(kind, logit, z[j], p)
+                value, up, down = pair_cell(kind, logit, z[j], p)
+                loss += row_weight[j] * value
                 partner += row_weight[j] * up
                 sums[j] += row_weight[j] * down
         partner_slopes[a] += share * partner
+        total += share * loss
     for j in range(z.size):
         z[j] = share * sums[j]
+    return total
 
 
 @compiled
@@ -172,7 +181,7 @@ def latents_of_rows(activation, rows, bias, latent):
     """latent = s(row + bias), number by number."""
     for user in range(len(rows)):
         for i in range(bias.size):
-            x = rows[user, i] + bias[i]
+            x = f4(rows[user, i] + bias[i])
             if activation == SIGMOID:
                 x = f4(1.0) / (f4(1.0) + np.exp(-x))
             elif activation == TANH:
@@ -183,11 +192,9 @@ def latents_of_rows(activation, rows, bias, latent):
 
 
 @compiled
-def adam_step(activation, rows, moments, latent, slopes, step, rate, decay):
-    """One step of Adam on each user's row, from the slopes by the latent; `decay` is the slope of the weight decay."""
-    mean, square = moments
-    unbias1, unbias2 = f4(1.0 - 0.9**step), f4(np.sqrt(1.0 - 0.999**step))
-    size = f4(rate) / unbias1
+def slopes_of_rows(activation, rows, latent, values, slopes, decay):
+    """The derivative of each user's loss by the row, from that by the latent; λ‖row‖² is added to both."""
+    found = np.empty(rows.shape)
     for user in range(len(rows)):
         for i in range(latent.shape[1]):
             h, slope = latent[user, i], slopes[user, i]
@@ -197,7 +204,6 @@ def adam_step(activation, rows, moments, latent, slopes, step, rate, decay):
                 slope *= f4(1.0) - h * h
             elif activation == RELU:
                 slope = slope if h > f4(0.0) else f4(0.0)
-            slope += f4(decay) * rows[user, i]
-            mean[user, i] += f4(0.1) * (slope - mean[user, i])
-            square[user, i] = f4(0.999) * square[user, i] + f4(0.001) * slope * slope
-            rows[user, i] -= size * mean[user, i] / (np.sqrt(square[user, i]) / unbias2 + f4(1e-8))
+            found[user, i] = slope + 2 * decay * rows[user, i]
+            values[user] += decay * rows[user, i] ** 2
+    return found

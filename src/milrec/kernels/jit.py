@@ -23,6 +23,11 @@ def compiled_without_nan(function: Any) -> Any:
     return _kept(function, {"contract", "reassoc", "nsz", "arcp", "nnan"})
 
 
+def compiled_as_written(function: Any) -> Any:
+    """No sum is reordered and no product joined to a sum: the result depends on nothing but the numbers."""
+    return _kept(function, set())
+
+
 def inlined(function: Any) -> Any:
     """The same, inlined into its caller, so that code does not depend on which function was compiled first."""
     return numba.njit(nogil=True, error_model="numpy", inline="always")(function)

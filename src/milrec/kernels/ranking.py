@@ -1,14 +1,13 @@
-"""Compiled loops over scores: products, masks, the best items of each user, hits in lists, counts of preferences."""
+"""Compiled loops over scores: products, masks, hits in lists, counts of preferences. See `candidates` for lists."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from milrec.kernels.jit import compiled, compiled_without_nan, inlined
+from milrec.kernels.jit import compiled
 from milrec.kernels.losses import dot
 
 f4, i4, i8 = np.float32, np.int32, np.int64
-_STRIDE = 32  # scores whose maximum is found first
 
 
 @compiled
@@ -33,58 +32,6 @@ def hide(scores, indptr, items):
     for user in range(indptr.size - 1):
         for c in range(indptr[user], indptr[user + 1]):
             scores[user, items[c]] = -np.inf
-
-
-@inlined
-def order_key(score, item):
-    """A number that is larger for a better score and, among equals, for an earlier item."""
-    bits = i8(f4(score).view(i4))
-    ordered = bits if bits >= 0 else i8(-2147483648) - bits  # -0 becomes 0
-    return (ordered << i8(32)) | i8(2147483647 - item)
-
-
-@inlined
-def largest_of_strides(row, largest):
-    """The largest of every `_STRIDE` scores, none of which may be NaN."""
-    whole = row.size // _STRIDE
-    for s in range(whole):
-        top = row[s * _STRIDE]
-        for j in range(_STRIDE):
-            top = max(top, row[s * _STRIDE + j])
-        largest[s] = top
-    if whole < largest.size:
-        largest[whole] = row[whole * _STRIDE :].max()
-
-
-@compiled_without_nan
-def top_lists(scores, n, lists):
-    """The n best items of each user, best first, equal scores in item order; -1 where no item is left.
-
-    Of every `_STRIDE` scores the largest is found first. The n-th largest of these is not above the n-th best score, so
-    few items besides the listed ones have to be sorted.
-    """
-    n_items = scores.shape[1]
-    n_strides = -(-n_items // _STRIDE)
-    largest = np.empty(n_strides, dtype=f4)
-    keys = np.empty(n_items, dtype=i8)
-    for user in range(scores.shape[0]):
-        row = scores[user]
-        largest_of_strides(row, largest)
-        bound = np.partition(largest, n_strides - n)[n_strides - n] if n <= n_strides else f4(-np.inf)
-        n_keys = 0
-        for s in range(n_strides):
-            if largest[s] >= bound and largest[s] > -np.inf:
-                for j in range(s * _STRIDE, min((s + 1) * _STRIDE, n_items)):
-                    if row[j] >= bound and row[j] > -np.inf:
-                        keys[n_keys] = order_key(row[j], j)
-                        n_keys += 1
-        own = keys[:n_keys]
-        own.sort()
-        for place in range(n):
-            if place < n_keys:
-                lists[user, place] = i8(2147483647) - (own[n_keys - 1 - place] & i8(0xFFFFFFFF))
-            else:
-                lists[user, place] = -1
 
 
 @compiled

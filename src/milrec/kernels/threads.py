@@ -52,14 +52,25 @@ class Pool:
 @contextmanager
 def thread_pool(number: int | None = None) -> Iterator[Pool]:
     """A pool inside a `with` block; torch uses one thread meanwhile."""
+    with one_torch_thread():
+        pool = Pool(number or available())
+        try:
+            yield pool
+        finally:
+            if pool._pool is not None:
+                pool._pool.shutdown()
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
     before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
     torch.set_num_threads(1)
-    pool = Pool(number or available())
     try:
-        yield pool
+        yield
     finally:
-        if pool._pool is not None:
-            pool._pool.shutdown()
         torch.set_num_threads(before)
 
 

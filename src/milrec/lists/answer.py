@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from milrec.kernels.sparse import Rows
 from milrec.lists.catalogue import Catalogue
+from milrec.lists.decisions import Proposed, Ranked, Scores
 from milrec.lists.query import Answer, Asked, ListedItem, Reason, Wanted
 from milrec.lists.reasons import parts_of_logits, strongest, why_none
 from milrec.lists.rules import list_under
-from milrec.lists.scores import Scorer, Scores, dial_shift, score_blocks, top_items
+from milrec.lists.scores import Scorer, dial_shift, score_blocks
 from milrec.models.inputs import Users
-
-Ranked = npt.NDArray[np.int64]  # items by number, best first
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +36,13 @@ def lists_asked(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked]) ->
     for known in (True, False):
         places = [place for place, one in enumerate(asked) if (apart and one.row is not None) == known]
 
-        def cut(block: slice, places: list[int] = places, known: bool = known) -> Users:
-            return _users([asked[place] for place in places[block]], known)
+        def score(block: slice, memory: Tensor, places: list[int] = places, known: bool = known) -> None:
+            proposed = scorer.propose(_users([asked[place] for place in places[block]], known), memory)
+            for user, place in enumerate(places[block]):
+                lists[place] = _listed(scorer, catalogue, asked[place], proposed.one(user))
 
-        def use(block: slice, scores: Scores, places: list[int] = places) -> None:
-            for place, row in zip(places[block], scores, strict=True):
-                lists[place] = _listed(scorer, catalogue, asked[place], row)
-
-        score_blocks(scorer, slice(0, len(places)), cut, use)
+        if places:
+            score_blocks(scorer, slice(0, len(places)), scorer.block_size(steady=False), score)
     return [lists[place] for place in range(len(asked))]
 
 
@@ -68,27 +67,27 @@ def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
     return Answer(items, listed.unmet)
 
 
-def _listed(scorer: Scorer, catalogue: Catalogue, asked: Asked, row: npt.NDArray[np.float32]) -> Listed:
-    """The best items of a row of logits, which becomes one of scores."""
+def _listed(scorer: Scorer, catalogue: Catalogue, asked: Asked, proposed: Proposed) -> Listed:
+    """The best items of a user by scores that are still to be shifted, and hidden where items must not be listed."""
     wish = asked.wanted
-    _turn_and_hide(catalogue, asked, row)
+    shift = dial_shift(wish.dial, catalogue.logs)
+    _turn_and_hide(asked, proposed.logits[0], shift)
     unmet: tuple[str, ...] = ()
     if wish.rules:
-        items, unmet = _listed_under_rules(catalogue, wish, row)
+        items, scores, unmet = _listed_under_rules(scorer, catalogue, wish, proposed)
     else:
-        items = _best(row, wish.n)
+        items, scores = _best(scorer, proposed, wish.n, shift)
     reasons: list[list[tuple[int, float]]] = [[]] * len(items)
     if wish.reasons and (why := why_none(scorer, asked)):
         unmet = (*unmet, why)
     elif wish.reasons:
         reasons = strongest(parts_of_logits(scorer, asked, items), wish.reasons)
-    return Listed(items, row[items], reasons, unmet)
+    return Listed(items, scores, reasons, unmet)
 
 
-def _turn_and_hide(catalogue: Catalogue, asked: Asked, row: npt.NDArray[np.float32]) -> None:
+def _turn_and_hide(asked: Asked, row: Scores, shift: npt.NDArray[np.float32] | None) -> None:
     """Apply the dial to a row of logits, and set what must not be listed to -inf."""
     wish = asked.wanted
-    shift = dial_shift(wish.dial, catalogue.logs)
     if shift is not None:
         row += shift
     for hidden in (asked.removed, wish.excluded, asked.rejected):
@@ -99,20 +98,26 @@ def _turn_and_hide(catalogue: Catalogue, asked: Asked, row: npt.NDArray[np.float
         row[wish.allowed] = kept
 
 
-def _best(row: npt.NDArray[np.float32], n: int) -> Ranked:
-    items = top_items(row[None, :], n)[0]
-    listed: Ranked = items[items >= 0]
-    return listed
+def _best(scorer: Scorer, proposed: Proposed, n: int, shift: npt.NDArray[np.float32] | None) -> tuple[Ranked, Scores]:
+    items, scores = scorer.best(proposed, n, shift)
+    listed = items[0] >= 0
+    return items[0][listed], scores[0][listed]
 
 
 def _listed_under_rules(
-    catalogue: Catalogue, wish: Wanted, row: npt.NDArray[np.float32]
-) -> tuple[Ranked, tuple[str, ...]]:
-    parts = [members[_best(row[members], wish.n)] for members in catalogue.members]
+    scorer: Scorer, catalogue: Catalogue, wish: Wanted, proposed: Proposed
+) -> tuple[Ranked, Scores, tuple[str, ...]]:
+    shift = dial_shift(wish.dial, catalogue.logs)
+    parts = []
+    for members in catalogue.members:
+        own = np.full_like(proposed.logits, -np.inf)
+        own[0, members] = proposed.logits[0, members]
+        parts.append(_best(scorer, proposed.with_logits(own), wish.n, shift))
     listed, unmet = list_under(
-        wish.rules, wish.n, [part.tolist() for part in parts], [row[part].tolist() for part in parts]
+        wish.rules, wish.n, [items.tolist() for items, _ in parts], [scores.tolist() for _, scores in parts]
     )
-    return np.array(listed, dtype=np.int64), unmet
+    score_of = {item: score for items, scores in parts for item, score in zip(items.tolist(), scores, strict=True)}
+    return np.array(listed, dtype=np.int64), np.array([score_of[item] for item in listed], dtype=np.float32), unmet
 
 
 def _users(asked: Sequence[Asked], known: bool) -> Users:

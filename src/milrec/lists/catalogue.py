@@ -91,6 +91,21 @@ class Catalogue:
         return titles
 
     @cached_property
+    def columns(self) -> pa.RecordBatch:
+        """A row for each item, as tables show it: item, title (where known), popularity, tail."""
+        columns = {"item": _joined(self._items["id"])}
+        if "title" in self._items.column_names:
+            columns["title"] = _joined(self._items["title"])
+        columns["popularity"] = pa.array(self.popularity.astype(np.int32))
+        columns["tail"] = pa.array(TAIL_NAMES, type=pa.string()).take(pa.array(self.intervals))
+        return pa.RecordBatch.from_pydict(columns)
+
+    @cached_property
+    def users(self) -> pa.Array:
+        """The id of each user."""
+        return _joined(self._users)
+
+    @cached_property
     def places(self) -> npt.NDArray[np.int64]:
         """Each item's place by popularity: 1 is the most popular."""
         places = np.empty(len(self.popularity), dtype=np.int64)
@@ -177,6 +192,10 @@ class Catalogue:
     @cached_property
     def _user_texts(self) -> pa.Array:
         return self._users.cast(pa.large_string()).combine_chunks()
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def several(ids: Any) -> list[Any]:

@@ -13,60 +13,60 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
-from milrec.data.interactions import Interactions
 from milrec.data.reading.formats import LIST_ENDINGS
 from milrec.errors import SettingsError
 from milrec.interrupts import pause_point
-from milrec.lists.catalogue import TAIL_NAMES, Catalogue
+from milrec.lists.catalogue import Catalogue
 from milrec.storage import check_place, new_file
+
+_RANK, _SCORE = pa.field("rank", pa.int32()), pa.field("score", pa.float32())
+_REASONS, _UNMET = pa.field("reasons", pa.string()), pa.field("unmet", pa.string())
 
 if TYPE_CHECKING:  # a wrong file name is refused before torch is loaded
     from milrec.lists.answer import Listed
     from milrec.lists.query import Asked, Wanted
 
 
-def list_schema(train: Interactions, wish: Wanted, users: bool) -> pa.Schema:
+def list_schema(catalogue: Catalogue, wish: Wanted, users: bool) -> pa.Schema:
     """The columns of a table of lists; `reasons` and `unmet` are text, which every kind of file can hold."""
-    fields = [("user", train.users["id"].type)] if users else []
-    fields += [("rank", pa.int32()), ("item", train.items["id"].type)]
-    if "title" in train.items.column_names:
-        fields.append(("title", train.items["title"].type))
-    fields += [("score", pa.float32()), ("popularity", pa.int32()), ("tail", pa.string())]
-    fields += [("reasons", pa.string())] if wish.reasons else []
-    fields += [("unmet", pa.string())] if wish.rules or wish.reasons else []
+    item, *title, popularity, tail = catalogue.columns.schema
+    fields = [pa.field("user", catalogue.users.type)] if users else []
+    fields += [_RANK, item, *title, _SCORE, popularity, tail]
+    fields += [_REASONS] if wish.reasons else []
+    fields += [_UNMET] if wish.rules or wish.reasons else []
     return pa.schema(fields)
 
 
 def list_batch(
-    train: Interactions, catalogue: Catalogue, asked: Sequence[Asked], lists: Sequence[Listed], schema: pa.Schema
+    catalogue: Catalogue, asked: Sequence[Asked], lists: Sequence[Listed], schema: pa.Schema
 ) -> pa.RecordBatch:
     """The lists, one below the other."""
     lengths = [len(one.items) for one in lists]
-    items = np.concatenate([one.items for one in lists])
-    columns: dict[str, Any] = {"rank": np.concatenate([np.arange(1, n + 1) for n in lengths]).astype(np.int32)}
+    columns = item_columns(catalogue, np.concatenate([one.items for one in lists]))
+    columns["rank"] = _column(np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in lengths]), pa.int32())
+    columns["score"] = _column(np.concatenate([one.scores for one in lists]), pa.float32())
     if "user" in schema.names:
-        rows = pa.array(np.repeat([one.row for one in asked], lengths).astype(np.int64))
-        columns["user"] = train.users["id"].take(rows).combine_chunks()
-    columns |= item_columns(train, catalogue, items)
-    columns["score"] = np.concatenate([one.scores for one in lists])
+        rows = np.repeat(np.array([one.row for one in asked], dtype=np.int64), lengths)
+        columns["user"] = catalogue.users.take(_column(rows, pa.int64()))
     if "reasons" in schema.names:
-        columns["reasons"] = [
-            text for who, one in zip(asked, lists, strict=True) for text in _texts(catalogue, who, one)
-        ]
+        texts = [text for who, one in zip(asked, lists, strict=True) for text in _texts(catalogue, who, one)]
+        columns["reasons"] = pa.array(texts, type=pa.string())
     if "unmet" in schema.names:
-        columns["unmet"] = [text for one in lists for text in ["; ".join(one.unmet)] * len(one.items)]
-    return pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema=schema)
+        unmet = [text for one in lists for text in ["; ".join(one.unmet)] * len(one.items)]
+        columns["unmet"] = pa.array(unmet, type=pa.string())
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def item_columns(train: Interactions, catalogue: Catalogue, items: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
+def item_columns(catalogue: Catalogue, items: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
     """Item, title (where known), popularity, tail."""
-    table = train.items.take(pa.array(items))
-    columns = {"item": table["id"].combine_chunks()}
-    if "title" in table.column_names:
-        columns["title"] = table["title"].combine_chunks()
-    columns["popularity"] = pa.array(catalogue.popularity[items].astype(np.int32))
-    columns["tail"] = pa.array(TAIL_NAMES).take(pa.array(catalogue.intervals[items]))
-    return columns
+    rows = catalogue.columns.take(_column(items, pa.int64()))
+    return dict(zip(rows.schema.names, rows.columns, strict=True))
+
+
+def _column(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """An array as it is in memory; `pa.array` first finds out what it may be, which takes longer than a list."""
+    plain = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(plain), [None, pa.py_buffer(plain)])
 
 
 def _texts(catalogue: Catalogue, asked: Asked, listed: Listed) -> list[str]:

@@ -17,31 +17,31 @@ import torch
 from torch import Tensor
 
 from milrec.data.interactions import Interactions
+from milrec.kernels.descent import descend, new_descent
 from milrec.kernels.folding import (
     LINEAR,
     RELU,
     SIGMOID,
     TANH,
-    adam_step,
     latents_of_rows,
     multinomial_slopes_of_users,
     pair_slopes_of_users,
+    slopes_of_rows,
     slopes_of_users,
 )
 from milrec.kernels.losses import MULTINOMIAL, PAIR_LOGITS
 from milrec.kernels.rows import merged_cells
-from milrec.models.contract import ROWS
 from milrec.models.factors import Factors
 from milrec.models.inputs import Users
 from milrec.training.fused import compiled_loss
 from milrec.training.settings import GradientFit
 from milrec.training.targets import TargetSet, draw_targets, n_missing_drawn
 
-_STEPS = 150
-_LEARNING_RATE = 0.1
+_MOST_STEPS = 60  # a user takes 10 to 20 of them
 _ACTIVATIONS = {"linear": LINEAR, "sigmoid": SIGMOID, "tanh": TANH, "relu": RELU}
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,6 @@ class FoldIn:
     @classmethod
     def of(cls, model: Any, settings: Any, train: Interactions) -> FoldIn:
         return cls(model, settings, n_missing_drawn(train.adopted, settings.target_factor))
-
-    def write_logits(self, users: Users, out: Tensor) -> None:
-        """The logits of at most `ROWS` new users into the first rows of `out`."""
-        latents = torch.zeros(ROWS, self.model.width, device=self.model.decoder_bias.device)
-        latents[: users.n_users] = self.latents(users)
-        self.model.write_decoded(latents, out)
 
     def latents(self, users: Users) -> Tensor:
         """Latents of new users, one row for each."""
@@ -78,20 +72,22 @@ class FoldIn:
     def _minimised(self, targets: TargetSet) -> Floats:
         """The latents that minimise Σ over users of loss + decay: of the mean in the fit, |U| times a user's share."""
         activation, shift = _ACTIVATIONS[self.model.settings.encoder], _array(self.model.encoder_bias)
-        start = _array(self.model.encoder_weight.detach().mean(dim=0))
-        rows = np.tile(start, (targets.adopted.n_rows, 1))  # (n_users, n_factors)
-        latent, slopes, mean, square = (np.zeros_like(rows) for _ in range(4))
-        fill_slopes = self._slopes(targets)
-        for step in range(_STEPS):
-            latents_of_rows(activation, rows, shift, latent)
-            fill_slopes(latent, slopes)
-            rate = _LEARNING_RATE * (1 - step / _STEPS)
-            adam_step(activation, rows, (mean, square), latent, slopes, step + 1, rate, 2 * self._decay())
-        latents_of_rows(activation, rows, shift, latent)
+        start = self.model.encoder_weight.detach().double().mean(dim=0).cpu().numpy()
+        descent = new_descent(np.tile(start, (targets.adopted.n_rows, 1)))  # of rows, (n_users, n_factors)
+        latent, slopes = (np.zeros(descent.points.shape, dtype=np.float32) for _ in range(2))
+        values, fill_slopes = np.zeros(len(latent)), self._slopes(targets)
+        for _ in range(_MOST_STEPS):
+            latents_of_rows(activation, descent.tried, shift, latent)
+            fill_slopes(latent, values, slopes)
+            if descend(
+                descent, values, slopes_of_rows(activation, descent.tried, latent, values, slopes, self._decay())
+            ):
+                break
+        latents_of_rows(activation, descent.points, shift, latent)
         return latent
 
-    def _slopes(self, targets: TargetSet) -> Callable[[Floats, Floats], None]:
-        """A function that fills in the slopes of all users' losses by their latents."""
+    def _slopes(self, targets: TargetSet) -> Callable[[Floats, Doubles, Floats], None]:
+        """A function that fills in all users' losses, and their slopes by the latents."""
         kind, parameters = compiled_loss(self.settings.loss, self.model.settings.decoder)
         decoder = (_array(self.model.decoder_weight), _array(self.model.decoder_bias))
         adopted, rejected, other = targets.adopted, targets.rejected, targets.exceptions
@@ -100,13 +96,15 @@ class FoldIn:
             *(other.indptr, other.items, other.values),
         )
         if kind == MULTINOMIAL:
-            return lambda latent, slopes: multinomial_slopes_of_users(latent, decoder, cells, slopes)
+            return lambda latent, values, slopes: multinomial_slopes_of_users(latent, decoder, cells, values, slopes)
         if kind >= PAIR_LOGITS:
             own = (adopted.indptr, adopted.items)
-            return lambda latent, slopes: pair_slopes_of_users(
-                kind, parameters, latent, decoder, targets.weight, cells, own, slopes
+            return lambda latent, values, slopes: pair_slopes_of_users(
+                kind, parameters, latent, decoder, targets.weight, cells, own, values, slopes
             )
-        return lambda latent, slopes: slopes_of_users(kind, parameters, latent, decoder, targets.weight, cells, slopes)
+        return lambda latent, values, slopes: slopes_of_users(
+            kind, parameters, latent, decoder, targets.weight, cells, values, slopes
+        )
 
     def _decay(self) -> float:
         """λ of a user's own share of the weight decay, λ‖w‖²."""

@@ -1,10 +1,10 @@
 """Model + adopted items → top items, without those that the user already has.
 
-Blocks of users go through a pool of threads: latents, logits in matrix products of one fixed shape (the last block is
-filled up with empty rows), masks, top items; never users × items at once. A product of another shape may round
-differently, and then a list would depend on how many users were scored with it. Within that shape no row depends on its
-place: products are `steady_product`s, new users are folded in each on their own, and activations run over whole vectors
-of a CPU (a block has a multiple of 64 numbers), never over a remainder that is computed in another way.
+Blocks of users go through a pool of threads: latents, scores that a product proposes, masks, top items; never users ×
+items at once. Which items are listed is decided by products of one fixed order (see `decisions`), so a list does not
+depend on who else is scored with it. Latents do not either: encoders read blocks of one shape, filled up with empty
+rows, new users are folded in each on their own, and activations run over whole vectors of a CPU (a block has a
+multiple of 64 numbers), never over a remainder that is computed in another way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -22,17 +21,19 @@ from torch import Tensor
 from milrec.data.interactions import Interactions
 from milrec.data.splits import Audience
 from milrec.errors import SettingsError
-from milrec.kernels.ranking import add_bias, hide, top_lists
-from milrec.kernels.threads import Task, available, thread_pool, zeros
+from milrec.kernels.ranking import add_bias, hide
+from milrec.kernels.threads import Task, available, one_torch_thread, thread_pool, zeros
+from milrec.lists.decisions import Decoder, Proposed, Ranked, Scores, top_items
 from milrec.lists.fold_in import FoldIn
-from milrec.models.contract import ROWS, Encode, Model
+from milrec.models.contract import ROWS, Encode, LatentModel, Model
 from milrec.models.inputs import Users
 from milrec.training.settings import FitSettings
 
-_BLOCKS_AT_ONCE = 32  # lists are handed on every 2048 users
+_USERS_AT_ONCE = 2048  # after so many, lists are handed on
+_LARGEST_BLOCK = 256  # users in a product: more do not make it faster
+_SCORES = 8 << 20  # in the memory of a thread
 _LARGEST_DIAL = 1e30  # beyond it logits no longer matter, and single precision overflows
 
-Scores = npt.NDArray[np.float32]
 Look = Callable[[slice, Scores], None]
 
 
@@ -41,17 +42,18 @@ class Lists:
     """The lists of some users of an audience."""
 
     users: slice
-    items: npt.NDArray[np.int64]  # (n_users, n) best first, -1 where no item is left to list
-    scores: Scores  # (n_users, n)
+    items: Ranked  # (n_users, n)
 
 
 class Scorer:
-    """Makes the logits of a fitted model, for users it knows and for new ones."""
+    """Scores items with a fitted model, for users it knows and for new ones."""
 
     def __init__(self, model: Model, settings: FitSettings, train: Interactions) -> None:
         self.model = model.eval()
         self._threads = settings.threads
         self._fold_in = FoldIn.of(model, settings, train) if model.folds_in else None
+        self._latent_model = model.latent_form
+        self._decoder = None if self._latent_model is None else Decoder.of(self._latent_model)
 
     @property
     def threads(self) -> int:
@@ -62,12 +64,55 @@ class Scorer:
         """How new users get their latents, where the model cannot encode them itself."""
         return None if self._fold_in is None else self._fold_in.latents
 
-    def write_logits(self, users: Users, out: Tensor) -> None:
-        """The logits of at most `ROWS` users into the first rows of `out`."""
-        if self._fold_in is not None and users.numbers is None:
-            self._fold_in.write_logits(users, out)
-        else:
-            self.model.write_logits(users, out)
+    def block_size(self, steady: bool) -> int:
+        """How many users are scored together: a larger product is faster, but its scores must stay in the cache."""
+        if steady or self._decoder is None:
+            return ROWS
+        return min(max(_SCORES // self.model.n_items // ROWS, 1) * ROWS, _LARGEST_BLOCK)
+
+    def propose(self, users: Users, memory: Tensor) -> Proposed:
+        """Scores of a block of users, in the first rows of `memory`."""
+        rows = memory[: users.n_users]
+        if self._latent_model is None or self._decoder is None:
+            self.model.write_logits(users, rows)
+            return Proposed(rows.numpy())
+        parts = [users.part(start, start + ROWS) for start in range(0, users.n_users, ROWS)]
+        latents = [self._latents(self._latent_model, part)[: part.n_users] for part in parts]
+        together = latents[0] if len(latents) == 1 else torch.cat(latents)
+        return self._decoder.propose(together.cpu().numpy(), rows.numpy())
+
+    def propose_steadily(self, users: Users, memory: Tensor) -> Proposed:
+        """The same with logits that can be looked at: no bit of them depends on who else is scored."""
+        if self._latent_model is None or self._decoder is None:
+            return self.propose(users, memory)
+        latents, own = self._latents(self._latent_model, users), slice(0, users.n_users)
+        logits = memory[:ROWS] if len(memory) >= ROWS else zeros(ROWS, self.model.n_items)
+        self._latent_model.write_decoded(latents, logits)
+        return self._decoder.proposed(latents[own].cpu().numpy(), logits.numpy()[own])
+
+    def best(self, proposed: Proposed, n: int, shift: npt.NDArray[np.float32] | None = None) -> tuple[Ranked, Scores]:
+        """The n best items of each user, and their scores; `shift` is what was added to the proposed ones."""
+        n = min(n, self.model.n_items)
+        if self._decoder is None:
+            return top_items(proposed.logits, n)
+        return self._decoder.decide(proposed, n, shift)
+
+    def best_items(self, proposed: Proposed, n: int, shift: npt.NDArray[np.float32] | None = None) -> Ranked:
+        """The same without scores, which is faster for long lists."""
+        n = min(n, self.model.n_items)
+        return (
+            top_items(proposed.logits, n)[0]
+            if self._decoder is None
+            else self._decoder.decide_order(proposed, n, shift)
+        )
+
+    def _latents(self, model: LatentModel, users: Users) -> Tensor:
+        """(ROWS, width)"""
+        if self._fold_in is None or users.numbers is not None:
+            return model.latents(users)
+        latents = torch.zeros(ROWS, model.width)
+        latents[: users.n_users] = self._fold_in.latents(users)
+        return latents
 
 
 def lists_for(
@@ -82,43 +127,57 @@ def lists_for(
     `look` is shown the logits of each block of users, before anything is left out; it is called by several threads.
     `shift`, one number per item, is then added to the logits (see `dial_shift`).
     """
-    n = min(n, scorer.model.n_items)
-    per_round = ROWS * _BLOCKS_AT_ONCE
-    for first in range(0, audience.n_users, per_round):
-        users = slice(first, min(first + per_round, audience.n_users))
+    n, propose = min(n, scorer.model.n_items), scorer.propose if look is None else scorer.propose_steadily
+    size = scorer.block_size(steady=look is not None)
+    for first in range(0, audience.n_users, _USERS_AT_ONCE):
+        users = slice(first, min(first + _USERS_AT_ONCE, audience.n_users))
         shape = (users.stop - first, n)
-        lists = Lists(users, np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32))
+        lists = Lists(users, np.empty(shape, dtype=np.int64))
 
-        def use(block: slice, scores: Scores, lists: Lists = lists) -> None:
+        def score(block: slice, memory: Tensor, lists: Lists = lists) -> None:
+            proposed = propose(Users.of(audience, block), memory)
             if look is not None:
-                look(block, scores)
+                look(block, proposed.logits)
             if shift is not None:
-                add_bias(scores, shift)
-            leave_out(scores, audience, block)
+                add_bias(proposed.logits, shift)
+            leave_out(proposed.logits, audience, block)
             part = slice(block.start - lists.users.start, block.stop - lists.users.start)
-            _fill(scores, lists.items[part], lists.scores[part])
+            lists.items[part] = scorer.best_items(proposed, n, shift)
 
-        score_blocks(scorer, users, partial(Users.of, audience), use)
+        score_blocks(scorer, users, size, score)
         yield lists
 
 
-def score_blocks(scorer: Scorer, users: slice, cut: Callable[[slice], Users], use: Look) -> None:
-    """Hand the logits of each block of users to `use`, which may change them; several threads call both functions."""
-    starts = range(users.start, users.stop, ROWS)
-    memory = [zeros(ROWS, scorer.model.n_items) for _ in range(min(scorer.threads, len(starts)))]
+def score_blocks(scorer: Scorer, users: slice, size: int, score: Callable[[slice, Tensor], None]) -> None:
+    """Call `score` with each block of users and memory for their scores; several threads do it, if there are several.
+
+    Torch uses one thread meanwhile, and is free again afterwards: the caller may use it between two rounds.
+    """
+    n_users = users.stop - users.start
+    size = min(size, max(-(-n_users // scorer.threads), ROWS))  # something for every thread
+    blocks = [slice(start, min(start + size, users.stop)) for start in range(users.start, users.stop, size)]
+    rows = max((block.stop - block.start for block in blocks), default=0)
+    memory = [_scores(rows, scorer.model.n_items) for _ in range(min(scorer.threads, len(blocks)))]
 
     def task(block: slice) -> Task:
-        return lambda worker: use(block, logits_of(scorer, cut(block), memory[worker]))
+        return lambda worker: score(block, memory[worker])
 
-    with thread_pool(scorer.threads) as pool:  # for this round alone: the caller may use torch between two of them
-        pool.run([task(slice(start, min(start + ROWS, users.stop))) for start in starts])
+    if len(blocks) == 1:
+        with one_torch_thread():
+            score(blocks[0], memory[0])
+        return
+    with thread_pool(scorer.threads) as pool:
+        pool.run([task(block) for block in blocks])
+
+
+def _scores(n_users: int, n_items: int) -> Tensor:
+    """Memory that is written before it is read."""
+    return torch.empty(n_users, n_items) if n_users < ROWS else zeros(n_users, n_items)
 
 
 def logits_of(scorer: Scorer, users: Users, memory: Tensor | None = None) -> Scores:
     """The logits of at most `ROWS` users: (n_users, n_items)."""
-    out = torch.empty(ROWS, scorer.model.n_items) if memory is None else memory
-    scorer.write_logits(users, out)
-    return out.numpy()[: users.n_users]
+    return scorer.propose_steadily(users, zeros(ROWS, scorer.model.n_items) if memory is None else memory).logits
 
 
 def checked_dial(dial: float) -> float:
@@ -137,18 +196,3 @@ def leave_out(scores: Scores, audience: Audience, block: slice) -> None:
     """Set the scores of items that a user has or rejected to -inf."""
     for pairs in (audience.removed, audience.rejected):
         hide(scores, pairs.indptr[block.start : block.stop + 1], pairs.indices)
-
-
-def top_items(scores: Scores, n: int) -> npt.NDArray[np.int64]:
-    """The n best items of each user, best first, equal scores in item order; -1 where no item is left to list."""
-    n = min(n, scores.shape[1])
-    items = np.empty((len(scores), n), dtype=np.int64)
-    if n:
-        top_lists(np.ascontiguousarray(scores, dtype=np.float32), n, items)
-    return items
-
-
-def _fill(scores: Scores, items: npt.NDArray[np.int64], values: Scores) -> None:
-    if items.shape[1]:
-        top_lists(scores, items.shape[1], items)
-        values[:] = np.take_along_axis(scores, np.maximum(items, 0), axis=1)

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from milrec.kernels.products import steady_product
 from milrec.kernels.ranking import add_bias
 from milrec.kernels.sparse import Rows
-from milrec.kernels.threads import thread_pool
 from milrec.models.inputs import Reader, Users
 from milrec.models.settings import GradientModelSettings, ModelSettings
 
@@ -43,10 +42,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Likeness:
-    """How alike items are: the name of the measure, and its value for one item and all others (-inf: not at all)."""
+    """How alike items are: the name of the measure, and its value for one item and all others, or what makes it up."""
 
     measure: str
-    of: Callable[[int], npt.NDArray[np.float32]]
+    of: Callable[[int], npt.NDArray[np.float32]] | None = None  # the values; -inf: not at all alike
+    directions: npt.NDArray[np.float32] | None = None  # (n_items, width) whose products are the values
 
 
 class Model(nn.Module):
@@ -68,7 +68,7 @@ class Model(nn.Module):
 
     @abstractmethod
     def write_logits(self, users: Users, out: Tensor) -> None:
-        """Write the logits of at most `ROWS` users into the first rows of `out`, (ROWS, n_items)."""
+        """Write the logits of at most `ROWS` users into the first rows of `out`, no row of which depends on another."""
 
     @abstractmethod
     def parts(self, user: Users, items: npt.NDArray[np.int64], encode: Encode | None = None) -> Parts:
@@ -76,6 +76,11 @@ class Model(nn.Module):
 
         `encode` replaces the model's own encoder when new users are folded in.
         """
+
+    @property
+    def latent_form(self) -> LatentModel | None:
+        """Itself, if its logits are a product of latents and weights."""
+        return None
 
     def likeness(self) -> Likeness | None:
         """How alike its items are; None if it cannot say."""
@@ -101,6 +106,10 @@ class LatentModel(Model):
 
     decoder_weight: nn.Parameter  # (n_items, width)
     decoder_bias: nn.Parameter | None  # (n_items,)
+
+    @property
+    def latent_form(self) -> LatentModel:
+        return self
 
     @property
     def n_items(self) -> int:
@@ -142,12 +151,7 @@ class LatentModel(Model):
 
     def likeness(self) -> Likeness | None:
         directions = nn.functional.normalize(self.decoder_weight.detach(), dim=1)  # (n_items, width)
-
-        def cosines(item: int) -> npt.NDArray[np.float32]:
-            with thread_pool(1):  # more of torch's threads may round differently
-                return (directions @ directions[item]).numpy()
-
-        return Likeness("cosine", cosines)
+        return Likeness("cosine", directions=directions.cpu().numpy())
 
 
 class GradientModel(LatentModel):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from milrec.kernels.sparse import Rows
-from milrec.kernels.threads import zeros
+from milrec.kernels.threads import one_torch_thread, zeros
 from milrec.models.contract import ROWS, LatentModel
 from milrec.models.factors import Factors
 from milrec.models.inputs import Reader, Users
@@ -51,6 +51,7 @@ class WeightedFactorization(LatentModel):
         self.settings = settings
         self.encoder_weight = nn.Parameter(zeros(n_users, settings.n_factors), requires_grad=False)
         self.decoder_weight = nn.Parameter(zeros(n_items, settings.n_factors), requires_grad=False)
+        self._kept: tuple[int, Tensor] | None = None
 
     @classmethod
     def build(cls, settings: WmfSettings, n_users: int, n_items: int) -> Self:
@@ -66,14 +67,22 @@ class WeightedFactorization(LatentModel):
 
     def folded(self, adopted: Rows) -> Tensor:
         """Rows of new users: x = (Y'Y + Y'(C-I)Y + λI)⁻¹ Y'C p (Hu, Koren and Volinsky, equation 4), in doubles."""
-        confidence, n_factors = self.settings.confidence, self.settings.n_factors
-        factors = self.decoder_weight.detach().double()  # (n_items, n_factors)
-        shared = factors.T @ factors + self.settings.regularization * torch.eye(n_factors, dtype=torch.float64)
-        latent = torch.zeros(adopted.n_rows, n_factors)
+        confidence, shared = self.settings.confidence, self._shared()
+        latent = torch.zeros(adopted.n_rows, self.settings.n_factors)
         for user in np.flatnonzero(adopted.counts):
             items = adopted.items[adopted.indptr[user] : adopted.indptr[user + 1]]
-            own = factors[torch.from_numpy(items)]  # (n_adopted, n_factors)
+            own = self.decoder_weight.detach()[torch.from_numpy(items)].double()  # (n_adopted, n_factors)
             matrix = shared + (confidence - 1) * own.T @ own
             row = torch.linalg.solve(matrix, confidence * own.sum(dim=0))  # (n_factors,)
             latent[user] = row.float()
         return latent
+
+    def _shared(self) -> Tensor:
+        """Y'Y + λI, which all users share; made once for the weights as they are."""
+        version = self.decoder_weight._version
+        if self._kept is None or self._kept[0] != version:
+            with one_torch_thread():  # more of torch's threads may round differently
+                factors = self.decoder_weight.detach().double()
+                ridge = self.settings.regularization * torch.eye(self.settings.n_factors, dtype=torch.float64)
+                self._kept = (version, factors.T @ factors + ridge)
+        return self._kept[1]

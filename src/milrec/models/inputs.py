@@ -39,6 +39,14 @@ class Users:
     def n_users(self) -> int:
         return self.adopted.n_rows
 
+    def part(self, start: int, stop: int) -> Users:
+        """Users start … stop-1, or as many of them as there are."""
+        numbers = None if self.numbers is None else self.numbers[start:stop]
+        if start == 0 and stop >= self.n_users:
+            return self
+        stop = min(stop, self.n_users)
+        return Users(self.adopted.cut(start, stop), self.rejected.cut(start, stop), numbers)
+
     def without_each(self, most: int) -> Iterator[Users]:
         """One user as a new one, then the same user without each adopted item; at most this many at a time."""
         n = len(self.adopted.items)
