@@ -1,8 +1,8 @@
 """A program that checks, on the CPU as it is set up by the environment, that results have one value.
 
 A list depends neither on the users it is made with, nor on its place among them, nor on the number of threads; the
-weights of EASE do not depend on the number of threads. `test_determinism` runs it under several settings of torch and
-MKL, which are read when they are loaded.
+weights of EASE, whole or sparse, do not depend on the number of threads. `test_determinism` runs it under several
+settings of torch and MKL, which are read when they are loaded.
 """
 
 import os
@@ -26,6 +26,7 @@ from milrec.lists.scores import Scorer, lists_for
 from milrec.models.known import build_model
 from milrec.training import closed_form
 from milrec.training.presets import settings_for
+from random_rows import random_rows
 
 N_USERS = 70  # a whole block of 64, and a few more
 PLACES = ([0], [64], [69, 3], [31, 30, 64, 0, 5, 31, 12, 69, 8])
@@ -43,7 +44,7 @@ KINDS = [
     ("mf", "multinomial", {}),
     ("wmf", None, {}),
 ]
-WITHOUT_FACTORS = ["ease", "slim", "popularity"]
+WITHOUT_FACTORS = ["ease", "ease-sparse", "slim", "popularity"]
 _LIBRARIES = ThreadpoolController()
 
 
@@ -73,6 +74,8 @@ def an_audience(n_items: int, known: bool) -> Audience:
 
 def a_model(settings, n_items):
     model = build_model(settings.model, N_USERS, n_items)
+    if settings.model.model == "ease-sparse":
+        model.take(random_rows(n_items))
     if settings.loss is not None:
         model.initialise(0)
     with torch.no_grad():
@@ -134,6 +137,12 @@ def check_ease() -> None:
                 with threads(number), mock.patch.object(closed_form, "_DOUBLE_PRECISION", most):
                     found.append(milrec.fit(split, "ease").fitted.model.item_weight.numpy().tobytes())
             assert found[0] == found[1] == found[2], f"EASE of {n_users} users and {n_items} items, {most}"
+        found = []
+        for number in (1, 2, 3):
+            with threads(number):
+                rows = milrec.fit(split, "ease-sparse", neighbours=20).fitted.model.rows
+                found.append(b"".join(part.tobytes() for part in rows))
+        assert found[0] == found[1] == found[2], f"sparse EASE of {n_users} users and {n_items} items"
 
 
 def check_answers() -> None:

@@ -35,7 +35,7 @@ from milrec.storage import folder_kind, open_folder
 from own_encoders import Gated
 
 SAMPLE = int(os.environ.get("MILREC_FORGERIES", "30"))
-MODELS = ("dae", "cdae", "vae", "mf", "ease", "slim", "wmf", "popularity", "gated", "without-users")
+MODELS = ("dae", "cdae", "vae", "mf", "ease", "ease-sparse", "slim", "wmf", "popularity", "gated", "without-users")
 FOLDERS = ("data", "split", "split-users", "split-given", *MODELS)
 
 

@@ -124,7 +124,7 @@ def test_models_with_weights_for_each_user_are_refused(
     assert done.stderr.count("\n") == 1 and not list(work.glob("no*"))
 
 
-@pytest.mark.parametrize("model", ["dae", "vae", "ease", "slim", "popularity", "gated"])
+@pytest.mark.parametrize("model", ["dae", "vae", "ease", "ease-sparse", "slim", "popularity", "gated"])
 def test_every_other_model_can_be_kept_without_users(split: milrec.Split, tmp_path: Path, model: str) -> None:
     values = SHORT if model in ("dae", "vae", "gated") else {}
     fitted = milrec.fit(split, Gated if model == "gated" else model, **values)

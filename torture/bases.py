@@ -21,6 +21,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "vae": {"n_factors": 4, "n_hidden": 8},
     "cdae": {"n_factors": 6},
     "ease": {},
+    "ease-sparse": {"neighbours": 6},
     "slim": {},
     "popularity": {},
 }

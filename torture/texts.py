@@ -18,10 +18,23 @@ from torture.verdicts import Outcome, accepted
 _SETTINGS = (
     "epochs=3", "iterations=5", "n_factors=8", "learning_rate=0.01", "missing_weight=1e6", "weight_decay=0",
     "batch_size=16", "target_set=all", "schedule=cosine", "validate_every=none", "encoder=tanh", "regularization=10",
-    "measure=ndcg@100",
+    "neighbours=5", "measure=ndcg@100",
     "patience=0", "threads=1", "device=cpu", "checkpoint_seconds=1", "averaging=0.5", "start=svd", "until=3",
 )  # fmt: skip
-_MODELS = (None, "dae", "mf", "ease", "slim", "wmf", "vae", "cdae", "popularity", "mil-lin-sig", "mf-square")
+_MODELS = (
+    None,
+    "dae",
+    "mf",
+    "ease",
+    "ease-sparse",
+    "slim",
+    "wmf",
+    "vae",
+    "cdae",
+    "popularity",
+    "mil-lin-sig",
+    "mf-square",
+)
 _RULES = ("long >= 30%", "short <= 2 in 10", "medium >= 1", "long ≥ 100%", "short <= 0.5%", "long >= 3 in 2")
 _KEYS = "# keys\nshop sha256:" + "a1" * 32 + "\n\nother.shop@x  sha256:" + "0" * 64 + "\n"
 

@@ -30,10 +30,11 @@ MODELS: dict[str, dict] = {
     "mf": {"loss": "pointwise"},
     "wmf": {},
     "ease": {},
+    "ease-sparse": {"model": "ease-sparse", "neighbours": 10},
     "slim": {},
     "popularity": {},
 }
-LINEAR = ["dae", "dae-counts", "cdae-linear", "ease", "slim"]
+LINEAR = ["dae", "dae-counts", "cdae-linear", "ease", "ease-sparse", "slim"]
 LEFT_OUT = ["dae-sigmoid", "cdae", "vae", "mf", "wmf"]
 
 
@@ -51,9 +52,10 @@ def fitted(split):
     def fit(name):
         if name not in known:
             values = dict(MODELS[name])
-            if name not in ("ease", "slim", "popularity"):
+            if name not in ("ease", "ease-sparse", "slim", "popularity"):
                 values |= {"n_factors": 8} if name == "wmf" else {"n_factors": 8, "epochs": 6, "learning_rate": 1e-2}
-            known[name] = milrec.fit(split, name.partition("-")[0], values.pop("loss", None), **values)
+            model = values.pop("model", name.partition("-")[0])
+            known[name] = milrec.fit(split, model, values.pop("loss", None), **values)
         return known[name]
 
     return fit
@@ -178,7 +180,7 @@ def test_the_parts_of_a_linear_model_and_what_is_everybodys_sum_to_the_logit(fit
     parts = parts_of_logits(recommender._scorer, asked, items)
     assert parts.shape == (len(asked.adopted), len(items))
     model, everybody = recommender.fitted.model, 0
-    if name not in ("ease", "slim"):
+    if name not in ("ease", "ease-sparse", "slim"):
         weight = model.decoder_weight.detach().numpy()[items]
         hidden = model.encoder_bias.detach().numpy()
         if name == "cdae-linear" and known:

@@ -26,6 +26,7 @@ from milrec.models.contract import ROWS
 from milrec.models.inputs import Users
 from milrec.models.known import build_model
 from milrec.training.presets import settings_for
+from random_rows import random_rows
 
 N_USERS, N_ITEMS = 150, 37
 
@@ -172,6 +173,8 @@ def a_model(settings):
     elif settings.model.model == "popularity":
         with torch.no_grad():
             model.decoder_bias.copy_(torch.arange(N_ITEMS) % 5)
+    elif settings.model.model == "ease-sparse":
+        model.take(random_rows(N_ITEMS))
     else:
         for value in model.parameters():
             value.copy_(torch.randn(value.shape, generator=torch.Generator().manual_seed(0)))
@@ -189,6 +192,7 @@ SCORED = [
     ("mf", "pairwise", FEW_DRAWN, False),
     ("popularity", None, {}, True),
     ("ease", None, {}, True),
+    ("ease-sparse", None, {}, True),
     ("slim", None, {}, False),
     ("wmf", None, {"n_factors": 13}, True),
     ("wmf", None, {"n_factors": 13}, False),

@@ -3,6 +3,7 @@
 import builtins
 import hashlib
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ from milrec.kernels.gram import ease_rows, inverse_rows
 from milrec.kernels.sparse import Rows
 from milrec.models.contract import ROWS
 from milrec.models.inputs import Users
-from milrec.models.settings import EaseSettings, PopularitySettings, SlimSettings, WmfSettings
+from milrec.models.item_to_item import SparseItemToItem
+from milrec.models.settings import EaseSettings, PopularitySettings, SlimSettings, SparseEaseSettings, WmfSettings
 from milrec.storage import MANIFEST
 from milrec.training import closed_form
 from milrec.training.closed_form import check_memory
@@ -28,7 +30,8 @@ from milrec.training.presets import settings_for
 from milrec.training.progress import Progress
 from milrec.training.settings import fit_settings
 
-WITHOUT_LOSS = ("ease", "slim", "wmf", "popularity")
+WITHOUT_LOSS = ("ease", "ease-sparse", "slim", "wmf", "popularity")
+ITEM_TO_ITEM = pytest.mark.parametrize("model", ["ease", "ease-sparse", "slim"])
 
 
 def random_pairs(n_users=60, n_items=25, density=0.25, seed=0) -> np.ndarray:
@@ -47,11 +50,15 @@ def split_of(dense: np.ndarray, counts: float = 1.0) -> milrec.Split:
 
 
 def item_weight(recommender) -> np.ndarray:
-    return recommender.fitted.model.item_weight.numpy()
+    model = recommender.fitted.model
+    if isinstance(model, SparseItemToItem):
+        indptr, items, values = model.rows
+        return csr_matrix((values, items, indptr), shape=(model.n_items, model.n_items)).toarray()
+    return model.item_weight.numpy()
 
 
 def weights(recommender) -> dict[str, bytes]:
-    return {name: value.detach().numpy().tobytes() for name, value in recommender.fitted.model.named_parameters()}
+    return {name: value.numpy().tobytes() for name, value in recommender.fitted.model.tensors().items()}
 
 
 def solved(dense: np.ndarray, regularization: float) -> np.ndarray:
@@ -129,6 +136,74 @@ def test_ease_in_single_precision_that_cannot_be_solved_is_an_error(monkeypatch)
         milrec.fit(split_of(alike), "ease", regularization=1e-12)
 
 
+# Sparse EASE
+
+
+def over_neighbours(dense: np.ndarray, regularization: float, neighbours: int) -> np.ndarray:
+    """Each column from the items with the highest cosine; of equal ones the more popular, then the first."""
+    gram = dense.T @ dense
+    adopters = np.diag(gram)
+    weight = np.zeros_like(gram)
+    for item in range(len(gram)):
+        cosines = gram[item] ** 2 / np.maximum(adopters, 1)
+        order = sorted((i for i in range(len(gram)) if i != item), key=lambda i: (-cosines[i], -adopters[i], i))
+        own = order[:neighbours]
+        ridge = gram[np.ix_(own, own)] + regularization * np.eye(len(own))
+        weight[own, item] = np.linalg.solve(ridge, gram[own, item])
+    return weight
+
+
+def test_sparse_ease_of_three_items_and_one_neighbour_by_hand():
+    """G = [[3, 2, 0], [2, 2, 0], [0, 0, 1]] and λ = 1: w_10 = 2 / (2 + 1), w_01 = 2 / (3 + 1), nothing for item 2."""
+    split = split_of(np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0], [0, 0, 1]]))
+    found = item_weight(milrec.fit(split, "ease-sparse", regularization=1, neighbours=1))
+    assert found == pytest.approx(np.array([[0, 2 / 4, 0], [2 / 3, 0, 0], [0, 0, 0]]))
+
+
+@pytest.mark.parametrize("users", [1, 12, 60])
+@pytest.mark.parametrize("regularization", [0.5, 20, 500])
+@pytest.mark.parametrize("neighbours", [24, 1000])
+def test_sparse_ease_with_all_items_as_neighbours_is_ease(users, regularization, neighbours):
+    dense = random_pairs(users)
+    values = {"regularization": regularization, "neighbours": neighbours}
+    found = item_weight(milrec.fit(split_of(dense), "ease-sparse", **values))
+    assert found == pytest.approx(solved(dense, regularization), rel=1e-5, abs=1e-5)
+    assert not np.diag(found).any()
+
+
+@hypothesis_settings(deadline=None, derandomize=True, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    n_items=st.integers(1, 40),
+    density=st.sampled_from([0.02, 0.1, 0.4]),
+    regularization=st.sampled_from([0.5, 10.0, 200.0]),
+    neighbours=st.integers(1, 12),
+)
+def test_sparse_ease_solves_each_item_from_its_neighbours(seed, n_items, density, regularization, neighbours):
+    dense = random_pairs(30, n_items, density, seed)
+    split, values = split_of(dense), {"regularization": regularization, "neighbours": neighbours}
+    model = milrec.fit(split, "ease-sparse", **values)
+    assert item_weight(model) == pytest.approx(over_neighbours(dense, regularization, neighbours), rel=1e-4, abs=1e-5)
+    assert model.fitted.model.flaw() is None
+    with mock.patch.object(threads, "available", return_value=1 + seed % 3):
+        assert weights(milrec.fit(split, "ease-sparse", **values)) == weights(model)
+
+
+def test_sparse_ease_that_does_not_settle_is_an_error(monkeypatch):
+    monkeypatch.setattr(closed_form, "_MOST_STEPS", 2)
+    sentence = r"weights of 'ease-sparse' have not settled after 2 steps; raise regularization \(now 0.001\)"
+    with pytest.raises(FitError, match=sentence):
+        milrec.fit(split_of(random_pairs()), "ease-sparse", regularization=1e-3)
+
+
+def test_sparse_ease_whose_pairs_of_items_memory_cannot_hold_is_refused(a_gibibyte):
+    """25 items with 24 neighbours need 16 bytes a weight, those of each worker, and 8 bytes a pair of items."""
+    split, needed = split_of(random_pairs()), 16 * 25 * 25 + 4 * threads.available() * 25**2
+    a_gibibyte.write_text(f"MemAvailable: {needed // 1024 + 1} kB\n")
+    with pytest.raises(FitError, match=r"for 25 items, and 0\.0 GiB are available; .*, or fit dae or mf"):
+        milrec.fit(split, "ease-sparse")
+
+
 # SLIM
 
 
@@ -191,7 +266,7 @@ def test_slim_that_does_not_settle_is_an_error(monkeypatch):
 
 def test_items_that_never_occur_together_have_no_weight():
     apart = np.kron(np.eye(2), np.ones((3, 2)))
-    for model in ("ease", "slim"):
+    for model in ("ease", "ease-sparse", "slim"):
         found = item_weight(milrec.fit(split_of(apart), model))
         assert not found[:2, 2:].any() and not found[2:, :2].any() and found[0, 1] > 0
 
@@ -326,7 +401,7 @@ def test_models_that_are_fitted_by_gradient_descent_depend_on_the_seed():
     assert settings_for("dae").seeded and settings_for("mf").seeded and settings_for("mil-lin-sig").seeded
 
 
-@pytest.mark.parametrize("model", ["ease", "slim", "wmf"])
+@pytest.mark.parametrize("model", ["ease", "ease-sparse", "slim", "wmf"])
 def test_a_fit_says_how_far_it_is(model):
     seen: list[Progress] = []
     milrec.fit(split_of(random_pairs()), model, report=seen.append)
@@ -335,7 +410,7 @@ def test_a_fit_says_how_far_it_is(model):
     assert all(now.epoch is None and now.loss is None for now in seen)
 
 
-@pytest.mark.parametrize("model", ["ease", "slim"])
+@ITEM_TO_ITEM
 def test_a_user_is_scored_by_the_sum_of_the_rows_of_what_he_adopted(model):
     dense = random_pairs()
     recommender = milrec.fit(split_of(dense, counts=3), model)
@@ -350,7 +425,7 @@ def test_a_user_is_scored_by_the_sum_of_the_rows_of_what_he_adopted(model):
     assert table["score"].to_numpy() == pytest.approx(expected[listed], abs=1e-6)
 
 
-@pytest.mark.parametrize("model", ["ease", "slim"])
+@ITEM_TO_ITEM
 def test_a_new_user_with_the_items_of_a_known_one_gets_the_same_list(model):
     dense = random_pairs()
     recommender = milrec.fit(split_of(dense), model)
@@ -369,7 +444,7 @@ def test_a_new_user_of_wmf_gets_much_of_the_list_of_a_known_one_with_the_same_it
     assert np.mean(shared) > 8
 
 
-@pytest.mark.parametrize("model", ["ease", "slim", "wmf"])
+@pytest.mark.parametrize("model", ["ease", "ease-sparse", "slim", "wmf"])
 def test_on_a_checkerboard_the_withheld_item_comes_first(checkerboard, model):
     split = milrec.split_interactions(checkerboard, seed=0, held_out=0.0)
     values = {"n_factors": 2} if model == "wmf" else {}
@@ -381,7 +456,7 @@ def test_on_a_checkerboard_the_withheld_item_comes_first(checkerboard, model):
         assert recommender.recommend_new(adopted, n=1)["item"].to_pylist() == [withheld]
 
 
-@pytest.mark.parametrize("model", ["ease", "slim", "wmf"])
+@pytest.mark.parametrize("model", ["ease", "ease-sparse", "slim", "wmf"])
 def test_similar_items_of_a_checkerboard_have_its_colour(checkerboard, model):
     split = milrec.split_interactions(checkerboard, seed=0, held_out=0.0)
     recommender = milrec.fit(split, model, **({"n_factors": 2} if model == "wmf" else {}))
@@ -401,7 +476,9 @@ def test_only_models_with_predicted_preferences_have_a_distribution_of_them(smal
 
 def test_they_beat_popularity_on_real_tastes(small_catalogue):
     split = milrec.split_interactions(small_catalogue, seed=0)
-    ndcg = {model: milrec.fit(split, model).evaluate(split).measures["ndcg@20"] for model in ("ease", "slim")}
+    ndcg = {
+        model: milrec.fit(split, model).evaluate(split).measures["ndcg@20"] for model in ("ease", "ease-sparse", "slim")
+    }
     popularity = milrec.fit(split, "popularity").evaluate(split).measures["ndcg@20"]
     assert min(ndcg.values()) > popularity
 
@@ -414,6 +491,9 @@ def test_they_beat_popularity_on_real_tastes(small_catalogue):
     [
         ("ease", {"regularization": 0}),
         ("ease", {"regularization": float("inf")}),
+        ("ease-sparse", {"regularization": 0}),
+        ("ease-sparse", {"neighbours": 0}),
+        ("ease-sparse", {"neighbours": 20_001}),
         ("slim", {"l1": -1}),
         ("slim", {"l2": 0}),
         ("wmf", {"n_factors": 0}),
@@ -462,9 +542,11 @@ def a_gibibyte(monkeypatch, tmp_path):
         (EaseSettings(), 10**6, 16_384, 16_385),
         (EaseSettings(), 4_000, 15_376, 15_377),
         (SlimSettings(), 10**6, 11_585, 11_586),
+        (SparseEaseSettings(neighbours=64), 10**6, 1_048_544, 1_048_545),
     ],
 )
-def test_a_catalogue_that_memory_cannot_hold_is_refused(a_gibibyte, settings, users, fits, too_many):
+def test_a_catalogue_that_memory_cannot_hold_is_refused(monkeypatch, a_gibibyte, settings, users, fits, too_many):
+    monkeypatch.setattr(closed_form, "available", lambda: 2)
     check_memory(settings, users, fits)
     sentence = f"model '{settings.model}' needs 1.0 GiB of memory for {too_many:,} items, and 1.0 GiB are available"
     with pytest.raises(FitError, match=sentence):

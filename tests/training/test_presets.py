@@ -148,7 +148,7 @@ def test_the_size_of_the_data_decides_nothing_for_the_papers_rows_and_popularity
 def test_an_unknown_model_is_an_error_that_lists_the_known():
     with pytest.raises(SettingsError) as error:
         settings_for("gpt")
-    others = ["multi-vae-pr", "dae", "cdae", "vae", "mf", "ease", "popularity", "slim", "wmf"]
+    others = ["multi-vae-pr", "dae", "cdae", "vae", "mf", "ease", "ease-sparse", "popularity", "slim", "wmf"]
     known = ", ".join(sorted([*PAPER_TABLE, *others]))
     assert str(error.value) == f"unknown model 'gpt'; known models: {known}"
 

@@ -98,6 +98,29 @@ def weighted_rows(low, high, weight, indptr, rows, coefficients, out):
 
 
 @compiled
+def added_sparse_rows(indptr, columns, values, user_indptr, rows, out):
+    """out[user] += Σ row over the user's rows of a sparse weight, one row after the other."""
+    for user in range(user_indptr.size - 1):
+        own = out[user]
+        for c in range(user_indptr[user], user_indptr[user + 1]):
+            for d in range(indptr[rows[c]], indptr[rows[c] + 1]):
+                own[columns[d]] += values[d]
+
+
+@compiled
+def cells_of_rows(indptr, columns, values, rows, wanted):
+    """Some columns of some rows of a sparse weight, (n_rows, n_wanted); the columns of a row are ascending."""
+    cells = np.zeros((rows.size, wanted.size))
+    for r in range(rows.size):
+        own = columns[indptr[rows[r]] : indptr[rows[r] + 1]]
+        for w in range(wanted.size):
+            place = np.searchsorted(own, wanted[w])
+            if place < own.size and own[place] == wanted[w]:
+                cells[r, w] = values[indptr[rows[r]] + place]
+    return cells
+
+
+@compiled
 def transposed(pair_users, items, coefficients, first_rows, counts):
     """Pairs by item instead of by user: (items, indptr, users, coefficients).
 

@@ -10,7 +10,7 @@ A model of your own is a GradientModel around your encoder: see `milrec.models.e
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -99,6 +99,13 @@ class Model(nn.Module):
             kept[name] = plain.clone() if plain.data_ptr() in places else plain
             places.add(plain.data_ptr())
         return kept
+
+    def make_room(self, found: Mapping[str, Tensor]) -> None:
+        """Before tensors are read from a file: those whose size a fit decides get the size that they have there."""
+
+    def flaw(self) -> str | None:
+        """What is impossible about its tensors, if anything: they may have been read from a forged file."""
+        return None
 
 
 class LatentModel(Model):

@@ -10,6 +10,7 @@ from pydantic import Field
 from milrec.settings import Section
 
 LARGEST_WIDTH = 1_000_000  # of a layer
+MOST_NEIGHBOURS = 20_000  # each worker of a fit holds a matrix of neighbours × neighbours
 Activation = Literal["linear", "sigmoid", "tanh", "relu"]
 OutputActivation = Annotated[Literal["sigmoid", "linear"], Field(description="activation s' of the output")]
 Corruption = Annotated[float, Field(ge=0, lt=1, description="probability that the encoder does not see an item")]
@@ -158,6 +159,18 @@ class EaseSettings(ClosedFormSettings):
     regularization: float = Field(500, gt=0, description="λ of the ridge regression")
 
 
+class SparseEaseSettings(ClosedFormSettings):
+    """EASE over neighbourhoods: each item's column from the items most like it, by a ridge regression over these."""
+
+    title: ClassVar[str] = "item to item, ridge over neighbours"
+    how: ClassVar[str] = "closed form"
+    seeded: ClassVar[bool] = False
+    class_path: ClassVar[str] = "milrec.models.item_to_item:SparseItemToItem"
+    model: Literal["ease-sparse"] = "ease-sparse"
+    regularization: float = Field(100, gt=0, description="λ of the ridge regressions")
+    neighbours: int = Field(200, ge=1, le=MOST_NEIGHBOURS, description="items from which each item is predicted")
+
+
 class SlimSettings(ClosedFormSettings):
     """SLIM: each item's column from other items, sparse and not negative (Ning and Karypis 2011)."""
 
@@ -200,6 +213,7 @@ _KINDS: tuple[type[ModelSettings], ...] = (
     VariationalSettings,
     FactorizationSettings,
     EaseSettings,
+    SparseEaseSettings,
     SlimSettings,
     WmfSettings,
     PopularitySettings,

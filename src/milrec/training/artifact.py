@@ -118,7 +118,7 @@ def refuse_without_users(settings: ModelSettings) -> None:
     if model_class(settings).knows_users:
         raise SettingsError(
             f"a model '{settings.model}' has weights for each user, so there is no `without_users` for it; "
-            "fit an autoencoder (dae, vae), ease, slim or popularity"
+            "fit an autoencoder (dae, vae), ease, ease-sparse, slim or popularity"
         )
 
 
@@ -163,6 +163,7 @@ def _read_weights(model: Model, manifest: Manifest) -> None:
         weights = load_file(path)
     except Exception as error:  # SafetensorError is a plain Exception, and damaged headers raise others too
         raise FolderError(f"'{path}' is not a safetensors file ({first_line(error)})") from None
+    model.make_room(weights)
     expected = {name: (tuple(value.shape), value.dtype) for name, value in model.tensors().items()}
     found = {name: (tuple(value.shape), value.dtype) for name, value in weights.items()}
     if found != expected:
@@ -175,6 +176,8 @@ def _read_weights(model: Model, manifest: Manifest) -> None:
     if not all(bool(torch.isfinite(value).all()) for name, value in weights.items() if name in fitted):
         raise FolderError(f"'{path}' has weights that are not finite")
     model.load_state_dict(weights)
+    if flaw := model.flaw():
+        raise FolderError(f"'{path}' holds impossible weights: {flaw}")
     model.eval()
 
 
