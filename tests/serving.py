@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 import httpx
 
-from milrec.server.app import Server
+from milrec.lists.query import Query
 from milrec.server.gate.connections import Connections
 from milrec.server.limits import Limits
 from milrec.server.listener import Listener
 from milrec.server.process import bound
 from milrec.server.registry import Registry
+from milrec.server.service import Server
 from pausing import LONG, Pause
 
 TASTE = {"adopted": ["i001"]}
@@ -130,6 +131,15 @@ def request(path: str, body: object = None, *headers: str, end: bool = True) -> 
     if body is not None:
         lines.append(f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n")
     return "".join(lines).encode() + b"\r\n" + content
+
+
+def answers_of(registry: Registry, *queries: Query) -> list[dict]:
+    """What the first model of a registry answers when it is asked for all of this at once."""
+
+    async def ask() -> list[str]:
+        return await asyncio.gather(*(registry.batcher.answer(registry.model(None), query) for query in queries))
+
+    return [json.loads(text) for text in asyncio.run(ask())]
 
 
 def statuses(answers: bytes) -> list[int]:

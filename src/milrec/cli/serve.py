@@ -110,9 +110,10 @@ def serve(
 
     taken = bound(host, port)
     from milrec.cli.output import note, say
-    from milrec.server.app import Server
+    from milrec.server.copies import Folders
     from milrec.server.gate.access import known_hosts
     from milrec.server.registry import Registry
+    from milrec.server.service import Server
     from milrec.server.telemetry import Metrics
 
     address = taken.getsockname()[0]
@@ -120,7 +121,8 @@ def serve(
         note(f"anyone who can reach {address} may use this server: there are no keys (--keys FILE)")
     hosts = known_hosts(address, bool(accepted), allow_host or ())
     metrics = Metrics()
-    registry = Registry(folders, together, known, metrics.together.observe, named_classes(model_class), scratch)
+    sources = Folders(folders, known, scratch)
+    registry = Registry(sources, together, metrics.together.observe, named_classes(model_class))
 
     def started(url: str) -> None:
         say(f"Serving {', '.join(folders)} at {url} (the page) and {url}/docs (the API). Press Ctrl-C to stop.")

@@ -6,15 +6,16 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from functools import partial
 from math import ceil
 from typing import Any, cast
 
 import uvicorn
 
-from milrec.server.app import Server, create_app
+from milrec.server.app import create_app
 from milrec.server.gate.connection import Connection
 from milrec.server.gate.connections import Connections
+from milrec.server.gate.desk import Desk
+from milrec.server.service import Server
 from milrec.server.telemetry import log
 
 _BACKLOG = 2048  # connections that wait to be accepted
@@ -28,11 +29,10 @@ class Listener(uvicorn.Server):
     def __init__(self, server: Server, taken: socket.socket, started: Callable[[str], None]) -> None:
         limits, self._taken, self._started, self._server = server.limits, taken, started, server
         self._most = connections_allowed(limits.max_connections)
-        self.connections = Connections(limits, server.capacity, server.metrics, self._most)
         config = uvicorn.Config(
             create_app(server),
             loop="asyncio",  # uvloop leaves some of many connections waiting for seconds (docs/log.md)
-            http=cast(Any, partial(Connection, self.connections)),
+            http=cast(Any, self._connection),
             backlog=_ACCEPTED,
             timeout_keep_alive=ceil(limits.idle_timeout),
             log_config=None,
@@ -42,6 +42,11 @@ class Listener(uvicorn.Server):
             timeout_graceful_shutdown=ceil(limits.timeout) + 3,  # after what is too slow has been given up
         )
         super().__init__(config)
+        desk = Desk(server, cast(str, config.forwarded_allow_ips))
+        self.connections = Connections(limits, server.capacity, server.metrics, desk, self._most)
+
+    def _connection(self, **given: Any) -> Connection:
+        return Connection(self.connections, **given)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from milrec.errors import SettingsError
 
 if TYPE_CHECKING:
-    from milrec.server.app import Server
+    from milrec.server.service import Server
 
 _SWITCH_SECONDS = 0.0002  # not 0.005: the scoring thread would keep the one that talks to clients waiting for so long
 
