@@ -149,13 +149,14 @@ def statuses(answers: bytes) -> list[int]:
 @contextlib.contextmanager
 def listening(registry: Registry, limits: Limits | None = None):
     server, taken, ready = Server(registry, limits or Limits()), bound("127.0.0.1", 0), threading.Event()
+    port = taken.getsockname()[1]
     listener = Listener(server, taken, lambda _: ready.set())
     listener.config.lifespan = "off"  # other tests have the same models
     thread = threading.Thread(target=listener.run, args=([taken],), daemon=True)
     thread.start()
     assert ready.wait(LONG)
     try:
-        yield Here(taken.getsockname()[1], server, listener.connections)
+        yield Here(port, server, listener.connections)
     finally:
         listener.should_exit = True
         thread.join(LONG)

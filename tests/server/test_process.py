@@ -15,7 +15,7 @@ from commands import milrec
 from milrec.cli.serve import named_folders
 from milrec.errors import SettingsError
 from milrec.server.copies import Folders
-from milrec.server.process import _handled
+from milrec.server.listener import _handled
 from pausing import LONG, Pause
 from serving import contents, flip, running, turn
 

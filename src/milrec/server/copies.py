@@ -28,6 +28,7 @@ from milrec.errors import FolderError, MilrecError
 from milrec.interrupts import pause_point
 from milrec.storage import MANIFEST, Manifest, open_folder
 
+RELOADING = "another reload is running; try again when it is done"
 _WAIT_SECONDS = 600.0  # for another server that is copying
 _CHUNK = 1 << 20
 _NO_ROOM = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))

@@ -150,4 +150,6 @@ def load_served(name: str, source: Source, models: Sequence[type[Any]] = ()) -> 
 
 
 def _is_quick(recommender: Recommender) -> bool:
-    return recommender.weight_bytes <= _QUICK_BYTES and not recommender.folds_in
+    """An encoder of somebody else may do whatever it likes, and take its time."""
+    is_ours = not recommender.fitted.settings.model.provenance()
+    return is_ours and not recommender.folds_in and recommender.weight_bytes <= _QUICK_BYTES

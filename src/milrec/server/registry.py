@@ -19,10 +19,8 @@ from milrec.errors import FolderError, MilrecError, SettingsError, UnknownIdErro
 from milrec.interrupts import pause_point
 from milrec.lists.query import Query
 from milrec.server.batcher import Batcher
-from milrec.server.copies import Source
+from milrec.server.copies import RELOADING, Source
 from milrec.server.model import Served, load_served
-
-RELOADING = "another reload is running; try again when it is done"
 
 
 class Sources(Protocol):

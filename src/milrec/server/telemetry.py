@@ -146,13 +146,18 @@ def note_request(facts: dict[str, Any]) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """Each log record as one line of JSON."""
+    """Each log record as one line of JSON; of several processes, with the number of this one."""
+
+    def __init__(self, process: int | None = None) -> None:
+        super().__init__()
+        self._process = {} if process is None else {"process": process}
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
+            **self._process,
             **getattr(record, "facts", {}),
         }
         if record.exc_info:

@@ -101,15 +101,21 @@ class Desk:
             del self._waiting[one.caller]
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._answer)
-        outcomes = None
-        with suppress(MilrecError):  # the server is stopping
-            outcomes = self._batcher.answer_now(first.served, [one.body.query() for one in together])
-        for one, outcome in zip(together, outcomes or [None] * len(together), strict=True):
-            if isinstance(outcome, str):
-                self._reply(one, outcome.encode())
+        for one, text in zip(together, self._texts(first.served, together), strict=True):
+            if text is not None:
+                self._reply(one, text.encode())
             else:
                 self._done()
                 one.caller.go_the_usual_way()
+
+    def _texts(self, served: Served, together: list[_Waiting]) -> list[str | None]:
+        """An answer for each, where there is one to be given here."""
+        outcomes = None
+        with suppress(MilrecError):  # the server is stopping
+            outcomes = self._batcher.answer_now(served, [one.body.query() for one in together])
+        if outcomes is None:
+            return [None] * len(together)
+        return [one if isinstance(one, str) else None for one in outcomes]
 
     def _reply(self, one: _Waiting, content: bytes) -> None:
         one.caller.reply(one.request_id, content)
