@@ -28,7 +28,7 @@ from benchmarks.faults import Tally, Target
 from benchmarks.served import Serving, model_folder, server
 from milrec.lists.query import Query
 from milrec.recommender import Recommender
-from milrec.server.written import written
+from milrec.server.written import Writer
 from milrec.storage import write_json
 
 _CLIENTS = 12
@@ -66,7 +66,7 @@ def _list_of(folder: Path, user: str) -> bytes:
     """What the library lists for the request that is sent over and over."""
     recommender = Recommender.load(folder)
     asked = recommender.ask(Query(user=user, n=50))
-    return faults.items_of(written("", recommender.catalogue, asked, *recommender.listed([asked])).encode())
+    return faults.items_of(Writer("", recommender.catalogue).written(asked, *recommender.listed([asked])).encode())
 
 
 async def _under_load(target: Target, serving: Serving, seconds: float) -> list[float]:

@@ -17,6 +17,7 @@ import httpx
 
 from milrec.lists.query import Query
 from milrec.server.gate.connections import Connections
+from milrec.server.gate.keys import Keys
 from milrec.server.limits import Limits
 from milrec.server.listener import Listener
 from milrec.server.process import bound
@@ -147,8 +148,9 @@ def statuses(answers: bytes) -> list[int]:
 
 
 @contextlib.contextmanager
-def listening(registry: Registry, limits: Limits | None = None):
-    server, taken, ready = Server(registry, limits or Limits()), bound("127.0.0.1", 0), threading.Event()
+def listening(registry: Registry, limits: Limits | None = None, keys: Keys | None = None):
+    server = Server(registry, limits or Limits(), keys or Keys())
+    taken, ready = bound("127.0.0.1", 0), threading.Event()
     port = taken.getsockname()[1]
     listener = Listener(server, taken, lambda _: ready.set())
     listener.config.lifespan = "off"  # other tests have the same models

@@ -7,12 +7,11 @@ import pytest
 import milrec
 from milrec.lists.catalogue import Catalogue
 from milrec.lists.query import Query
-from milrec.server import model as model_module
 from milrec.server.app import create_app
 from milrec.server.copies import Folders
 from milrec.server.registry import Registry
 from milrec.server.service import Server
-from milrec.server.written import written
+from milrec.server.written import Writer
 from serving import Client, as_json
 
 pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
@@ -143,17 +142,38 @@ def test_whole_numbers_are_ids_too(tmp_path):
 
 
 def test_an_answer_is_written_in_another_thread(folders, monkeypatch):
-    registry, threads = Registry(Folders({"mil": folders["mil"]}), together=4), []
+    registry, threads, written = Registry(Folders({"mil": folders["mil"]}), together=4), [], Writer.written
 
     def watched(*given):
         threads.append(threading.current_thread())
         return written(*given)
 
-    monkeypatch.setattr(model_module, "written", watched)
+    monkeypatch.setattr(Writer, "written", watched)
     client = Client(create_app(Server(registry)))
     found = [client.post("/v1/recommend", json={"user": "u001", "n": n}).json()["items"] for n in (10, 1000)]
     assert found[1][:10] == found[0]
     assert threading.main_thread() not in threads
+    registry.stop()
+
+
+def test_numbers_that_json_cannot_hold_are_one_sentence(mil, split, tmp_path):
+    """Weights are finite, but so large that scores are not."""
+    model = milrec.fit(split, "dae", "mil", n_factors=4, epochs=1)
+    for name in ("encoder_weight", "decoder_weight"):
+        model.fitted.model.get_parameter(name).data.fill_(3e38)
+    model.save(tmp_path / "huge")
+    registry = Registry(Folders({"huge": tmp_path / "huge"}), together=4)
+    client = Client(create_app(Server(registry)))
+    sentence = "the model gives numbers here that are not finite, which JSON cannot hold; serve another model"
+    query = {"adopted": mil.item_ids[:2], "n": 3}
+    for body in (query, {**query, "reasons": 2}):
+        answer = client.post("/v1/recommend", json=body)
+        assert (answer.status_code, answer.json()) == (422, {"error": sentence})
+    good = {"adopted": [], "n": 3}
+    first, second = client.post("/v1/recommend/batch", json={"requests": [query, good]}).json()["answers"]
+    assert first == {"error": sentence} and len(second["items"]) == 3
+    answer = client.get(f"/v1/models/huge/items/{mil.item_ids[0]}/similar")
+    assert answer.status_code in (200, 422), answer.text
     registry.stop()
 
 

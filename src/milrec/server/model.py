@@ -16,7 +16,7 @@ from milrec.lists.catalogue import TAIL_NAMES, Catalogue
 from milrec.lists.query import Asked, Query
 from milrec.recommender import Recommender
 from milrec.server.copies import Source, reading
-from milrec.server.written import written
+from milrec.server.written import Writer
 
 if TYPE_CHECKING:
     from milrec.lists.answer import Listed
@@ -54,6 +54,7 @@ class Served:
     recommender: Recommender
     loaded_at: str
     window: Window
+    writer: Writer
     quick: bool  # whether a short list takes about a millisecond
 
     @property
@@ -62,7 +63,7 @@ class Served:
 
     def written(self, asked: Asked, listed: Listed) -> str:
         """A list of this model as the server sends it; it is remembered among the last ones."""
-        text = written(self.name, self.recommender.catalogue, asked, listed)
+        text = self.writer.written(asked, listed)
         self.window.add(listed.items)
         return text
 
@@ -145,8 +146,8 @@ def load_served(name: str, source: Source, models: Sequence[type[Any]] = ()) -> 
             recommender = recommender.leaving_out(Interactions.load(source.known.path))
         source.known.release()  # what users have in it is in memory now
     loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-    window, quick = Window(recommender.catalogue), _is_quick(recommender)
-    return Served(name, source, recommender, loaded_at, window, quick)
+    window, writer = Window(recommender.catalogue), Writer(name, recommender.catalogue)
+    return Served(name, source, recommender, loaded_at, window, writer, _is_quick(recommender))
 
 
 def _is_quick(recommender: Recommender) -> bool:
