@@ -27,6 +27,7 @@ def bare_app(stored: bytes) -> FastAPI:
 def main() -> None:
     app, taken = bare_app(Path(sys.argv[1]).read_bytes()), bound("127.0.0.1", 0)
     config = uvicorn.Config(app, loop="asyncio", http="httptools", log_config=None, access_log=False, ws="none")
+    taken.listen(2048)
     sys.stdout.write(f"http://127.0.0.1:{taken.getsockname()[1]}\n")
     sys.stdout.flush()
     uvicorn.Server(config).run([taken])
