@@ -90,7 +90,7 @@ class Batcher:
         if not self.idle or not self._at_work.acquire(blocking=False):
             return None
         try:
-            return self._outcomes(served, queries)
+            return self.outcomes(served, queries)
         finally:
             self._at_work.release()
 
@@ -146,7 +146,8 @@ class Batcher:
             elif isinstance(job, _Call):
                 if job.future.set_running_or_notify_cancel():
                     with self._at_work:
-                        _settle(job.future, job.work)
+                        settle = _done(job)
+                    settle()  # now that others may work again: it wakes them up
             else:
                 for one in job:
                     waiting.setdefault(one.served, deque()).append(one)
@@ -185,7 +186,7 @@ class Batcher:
         if not portion:
             return
         with self._at_work:
-            outcomes = self._outcomes(served, [one.query for one in portion])
+            outcomes = self.outcomes(served, [one.query for one in portion])
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[str], Outcome]]] = {}
         for one, outcome in zip(portion, outcomes, strict=True):
             by_loop.setdefault(one.future.get_loop(), []).append((one.future, outcome))
@@ -193,7 +194,7 @@ class Batcher:
             with suppress(RuntimeError):  # the loop has ended: nobody waits any more
                 loop.call_soon_threadsafe(_deliver, settled)
 
-    def _outcomes(self, served: Served, queries: list[Query]) -> list[Outcome]:
+    def outcomes(self, served: Served, queries: list[Query]) -> list[Outcome]:
         """An answer, or what is wrong, for each query; the lists are made together."""
         outcomes: list[Outcome] = []
         asked: list[Asked] = []
@@ -240,11 +241,12 @@ def _deliver(settled: list[tuple[asyncio.Future[str], Outcome]]) -> None:
             future.set_exception(outcome)
 
 
-def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
+def _done(call: _Call) -> Callable[[], None]:
+    """Do what was called for; what is returned says so."""
     try:
-        future.set_result(work())
+        return partial(call.future.set_result, call.work())
     except BaseException as error:
-        future.set_exception(_plain(error))
+        return partial(call.future.set_exception, _plain(error))
 
 
 def _plain(error: BaseException) -> BaseException:

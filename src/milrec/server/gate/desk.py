@@ -1,8 +1,8 @@
-"""Plain requests for short lists, answered in the turn of the event loop in which they arrive, all of them together.
+"""Plain requests for short lists, answered as they arrive: a single one at once, and several that came, together.
 
-For such a list, a task, a stack of layers and a second thread cost more than the list itself. Whatever is unusual about
-a request, or about the moment, lets it go the usual way, through the app: only answers with status 200 are given here,
-and they are the same.
+For such a list, a task and a stack of layers, or the way to another thread and back, cost as much as the list itself.
+Whatever is unusual about a request, or about the moment, lets it go the usual way, through the app: only answers with
+status 200 are given here, and they are the same.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -22,12 +25,13 @@ from milrec.server.gate.middleware import Request
 from milrec.server.requests import RecommendBody, read_request
 
 if TYPE_CHECKING:
+    from milrec.server.batcher import Outcome
     from milrec.server.model import Served
     from milrec.server.service import Server
 
 LISTS = "/v1/recommend"
 _LONG = 250  # items, reasons and rules, or ids, of a request that others should not wait for
-_AT_ONCE = 64  # lists before other connections have their turn
+_AT_ONCE = 64  # lists that are made together
 
 
 class Caller(Protocol):
@@ -54,19 +58,20 @@ class _Waiting:
 
 
 class Desk:
-    """The requests that are to be answered in this turn, or the next."""
+    """The requests that wait for their lists, and those whose lists are being made."""
 
     def __init__(self, server: Server, trusted_proxies: str) -> None:
         self._server, self._batcher = server, server.registry.batcher
         self._waiting: dict[Caller, _Waiting] = {}
+        self._making: dict[Caller, _Waiting] = {}
         self._proxies = ProxyHeadersMiddleware(cast(Any, _nothing), trusted_proxies)
 
     def take(self, caller: Caller, headers: Headers, content: bytes) -> bool:
         """Whether a request is answered here; if not, it is to go the usual way."""
         if headers.get(b"content-type") != b"application/json" or len(content) > self._server.limits.max_body:
             return False
-        if not self._batcher.idle:
-            return False
+        if not self._making and not self._batcher.idle:
+            return False  # there is no telling how long the other work takes
         visitor = self._server.access.visitor(LISTS, headers)
         if isinstance(visitor, Refusal):
             return False
@@ -77,8 +82,8 @@ class Desk:
             return False
         if not served.quick or body.size > _LONG or body.n_ids > _LONG:
             return False
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._answer)
+        if not self._waiting and not self._making:
+            asyncio.get_running_loop().call_soon(self._begin)
         self._server.capacity.used += 1
         self._server.metrics.running.inc()
         client = self._client_of(caller.scope, headers)
@@ -88,34 +93,47 @@ class Desk:
         return True
 
     def give_back(self, caller: Caller) -> None:
-        """Let go of a request that waits, if there is one."""
-        if self._waiting.pop(caller, None) is not None:
+        """Let go of a request, if there is one."""
+        if (self._waiting.pop(caller, None) or self._making.pop(caller, None)) is not None:
             self._done()
 
-    def _answer(self) -> None:
+    def _begin(self) -> None:
+        """Make the lists that wait: a single one at once, several in the other thread while more requests arrive."""
         first = next(iter(self._waiting.values()), None)
-        if first is None:
+        if first is None or self._making:
             return
         together = [one for one in self._waiting.values() if one.served is first.served][:_AT_ONCE]
         for one in together:
-            del self._waiting[one.caller]
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._answer)
-        for one, text in zip(together, self._texts(first.served, together), strict=True):
-            if text is not None:
-                self._reply(one, text.encode())
+            self._making[one.caller] = self._waiting.pop(one.caller)
+        queries = [one.body.query() for one in together]
+        try:
+            if len(together) == 1:
+                return self._end(together, self._batcher.answer_now(first.served, queries))
+            if self._batcher.idle:
+                making = self._batcher.call(partial(self._batcher.outcomes, first.served, queries))
+                return making.add_done_callback(partial(self._made, asyncio.get_running_loop(), together))
+        except MilrecError:  # the server is stopping
+            pass
+        self._end(together, None)
+
+    def _made(self, loop: asyncio.AbstractEventLoop, together: list[_Waiting], making: Future[list[Outcome]]) -> None:
+        """The other thread has done its work."""
+        with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+            loop.call_soon_threadsafe(self._end, together, making.result())
+
+    def _end(self, together: list[_Waiting], outcomes: list[Outcome] | None) -> None:
+        """Give the answers out; whoever gets none here goes the usual way."""
+        found: Sequence[Outcome | None] = outcomes or [None] * len(together)
+        for one, outcome in zip(together, found, strict=True):
+            if self._making.pop(one.caller, None) is None:
+                continue  # it was given back
+            if isinstance(outcome, str):
+                self._reply(one, outcome.encode())
             else:
                 self._done()
                 one.caller.go_the_usual_way()
-
-    def _texts(self, served: Served, together: list[_Waiting]) -> list[str | None]:
-        """An answer for each, where there is one to be given here."""
-        outcomes = None
-        with suppress(MilrecError):  # the server is stopping
-            outcomes = self._batcher.answer_now(served, [one.body.query() for one in together])
-        if outcomes is None:
-            return [None] * len(together)
-        return [one if isinstance(one, str) else None for one in outcomes]
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._begin)
 
     def _reply(self, one: _Waiting, content: bytes) -> None:
         one.caller.reply(one.request_id, content)
