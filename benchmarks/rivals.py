@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.load import load, post
-from benchmarks.served import lists, server
+from benchmarks.served import Serving, lists, server
 from milrec.lists.query import Query
 from milrec.recommender import Recommender
 
@@ -71,12 +71,14 @@ def against_rivals(folder: Path, users: list[str], seconds: float) -> dict[str, 
         warm(one.port, users)
         warm(two.port, users)
         stored.write_bytes(_answer_of(one.port, users[0]))
-        with bare(stored) as port:
-            warm(port, users)
+        with bare(stored) as least:
+            warm(least.port, users)
+            recommender = Recommender.load(folder)
             found = {
-                "one_client": _one_client(one.port, port, folder, users, seconds),
-                "clients": _many_clients(one.port, port, users, seconds),
+                "one_client": _one_client(one.port, least.port, recommender, users, seconds),
+                "clients": _many_clients(one, least, users, seconds),
             }
+            found["clients"]["list_cpu_us"] = _library_cpu_us(recommender, users, seconds)
         if shutil.which("wrk") is not None:
             found["processes"] = _two_processes(one.port, two.port, stored.with_name("wrk.lua"), users, seconds)
     return found
@@ -92,6 +94,12 @@ def show(found: dict[str, Any]) -> None:
         table.add_row(one.name, value, f"{sign} {one.bar:g}", f"{sign} {one.goal:g}", reached, rounds)
     console = Console()
     console.print(table)
+    rounds = found["clients"]["measured"]
+    ours, least = (statistics.median(one[f"{name}_cpu_us"] for one in rounds) for name in ("server", "bare"))
+    made = found["clients"]["list_cpu_us"]
+    console.print(
+        f"CPU time of a request, {_CLIENTS} clients: {ours:.0f} µs, of which the list {made:.0f}; bare {least:.0f}"
+    )
     if "processes" not in found:
         console.print(_NO_WRK)
 
@@ -101,8 +109,8 @@ def warm(port: int, users: list[str]) -> None:
 
 
 @contextmanager
-def bare(stored: Path) -> Iterator[int]:
-    """The port of a bare FastAPI app that answers with what is stored."""
+def bare(stored: Path) -> Iterator[Serving]:
+    """A bare FastAPI app that answers with what is stored."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.bare", str(stored)], stdout=subprocess.PIPE, text=True
     )
@@ -110,7 +118,7 @@ def bare(stored: Path) -> Iterator[int]:
     try:
         found = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
         assert found is not None, "the bare app did not start"
-        yield int(found[1])
+        yield Serving(int(found[1]), process)
     finally:
         process.terminate()
         process.wait()
@@ -131,8 +139,9 @@ def _answer_of(port: int, user: str) -> bytes:
     return asyncio.run(ask())
 
 
-def _one_client(port: int, bare_port: int, folder: Path, users: list[str], seconds: float) -> dict[str, Any]:
-    recommender = Recommender.load(folder)
+def _one_client(
+    port: int, bare_port: int, recommender: Recommender, users: list[str], seconds: float
+) -> dict[str, Any]:
     rounds = []
     for _ in range(_ROUNDS):
         ours, theirs = (_loaded(which, 1, users, seconds / _ROUNDS)["p50_ms"] for which in (port, bare_port))
@@ -152,12 +161,27 @@ def _library_ms(recommender: Recommender, users: list[str], seconds: float) -> f
     return 1000 * statistics.median(spent)
 
 
-def _many_clients(port: int, bare_port: int, users: list[str], seconds: float) -> dict[str, Any]:
+def _library_cpu_us(recommender: Recommender, users: list[str], seconds: float) -> float:
+    """CPU time for a list, when as many are made at once as there are clients."""
+    made, started, ends = 0, time.process_time(), time.perf_counter() + seconds / _ROUNDS
+    while time.perf_counter() < ends:
+        together = [users[(made + place) % len(users)] for place in range(_CLIENTS)]
+        recommender.listed([recommender.ask(Query(user=user)) for user in together])
+        made += _CLIENTS
+    return 1e6 * (time.process_time() - started) / made
+
+
+def _many_clients(one: Serving, least: Serving, users: list[str], seconds: float) -> dict[str, Any]:
     rounds = []
     for _ in range(_ROUNDS):
-        found = [_loaded(which, _CLIENTS, users, seconds / _ROUNDS) for which in (port, bare_port)]
-        assert not any(one["errors"] or one["refused"] for one in found), found
-        rounds.append({"server": found[0]["per_second"], "bare": found[1]["per_second"]})
+        measured: dict[str, float] = {}
+        for name, serving in (("server", one), ("bare", least)):
+            before = serving.cpu_seconds()
+            found = _loaded(serving.port, _CLIENTS, users, seconds / _ROUNDS)
+            assert not found["errors"] and not found["refused"], found
+            measured[name] = found["per_second"]
+            measured[f"{name}_cpu_us"] = 1e6 * (serving.cpu_seconds() - before) / found["requests"]
+        rounds.append(measured)
     return _summary(rounds, lambda one: one["server"] / one["bare"])
 
 
