@@ -1,8 +1,9 @@
 """python -m benchmarks.serve: the server over loopback, with the load generator on the same machine.
 
 A catalogue of 20,000 items, an autoencoder with 200 factors, lists of 20 for known users; 1, 32 and 256 clients. The
-same model is called without HTTP, and served without micro-batches. Models are reloaded under load. For what happens
-when the server is asked for too much, see benchmarks.overload; for what happens in the long run, benchmarks.soak.
+same model is called without HTTP, and served without micro-batches. Models are reloaded under load. Then the ratios
+with bars and goals, against a bare FastAPI route and the library, and of two processes (benchmarks.rivals). For what
+happens when the server is asked for too much, see benchmarks.overload; in the long run, benchmarks.soak.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import rivals
 from benchmarks.clock import machine
 from benchmarks.load import load, post
 from benchmarks.served import lists, model_folder, server
@@ -35,18 +37,23 @@ def main() -> None:
     folder = model_folder(options.out)
     users = [str(one) for one in Recommender.load(folder).user_ids]
     results: dict[str, Any] = {"machine": machine(), "seconds": options.seconds}
+    if options.rivals_only:
+        return rivals.show(rivals.against_rivals(folder, users, options.seconds))
     results["direct"] = _direct(folder, users, options.seconds)
     results["served"] = _served(folder, users, options.seconds)
     results["one_at_a_time"] = _served(folder, users, options.seconds, "--together", "1")
     results["reload"] = _reloading(folder, users, options.seconds)
+    results["rivals"] = rivals.against_rivals(folder, users, options.seconds)
     write_json(options.out / "serve.json", results)
     _show(results)
+    rivals.show(results["rivals"])
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serve", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/bench-serve"), help="folder for the model and results")
     parser.add_argument("--seconds", type=float, default=10, help="length of each measurement")
+    parser.add_argument("--rivals-only", action="store_true", help="measure the ratios with bars and goals alone")
     return parser.parse_args()
 
 

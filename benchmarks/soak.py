@@ -28,7 +28,7 @@ from benchmarks.faults import Tally, Target
 from benchmarks.served import Serving, model_folder, server
 from milrec.lists.query import Query
 from milrec.recommender import Recommender
-from milrec.server.answers import items_json
+from milrec.server.written import Writer
 from milrec.storage import write_json
 
 _CLIENTS = 12
@@ -65,8 +65,8 @@ def soak(out: Path, seconds: float) -> dict[str, Any]:
 def _list_of(folder: Path, user: str) -> bytes:
     """What the library lists for the request that is sent over and over."""
     recommender = Recommender.load(folder)
-    (answer,) = recommender.answer([recommender.ask(Query(user=user, n=50))])
-    return faults.items_of(json.dumps({"items": items_json(answer)}).encode())
+    asked = recommender.ask(Query(user=user, n=50))
+    return faults.items_of(Writer("", recommender.catalogue).written(asked, *recommender.listed([asked])).encode())
 
 
 async def _under_load(target: Target, serving: Serving, seconds: float) -> list[float]:

@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 import httpx
 
-from milrec.server.app import Server
+from milrec.lists.query import Query
 from milrec.server.gate.connections import Connections
+from milrec.server.gate.keys import Keys
 from milrec.server.limits import Limits
 from milrec.server.listener import Listener
 from milrec.server.process import bound
 from milrec.server.registry import Registry
+from milrec.server.service import Server
 from pausing import LONG, Pause
 
 TASTE = {"adopted": ["i001"]}
@@ -132,20 +134,31 @@ def request(path: str, body: object = None, *headers: str, end: bool = True) -> 
     return "".join(lines).encode() + b"\r\n" + content
 
 
+def answers_of(registry: Registry, *queries: Query) -> list[dict]:
+    """What the first model of a registry answers when it is asked for all of this at once."""
+
+    async def ask() -> list[str]:
+        return await asyncio.gather(*(registry.batcher.answer(registry.model(None), query) for query in queries))
+
+    return [json.loads(text) for text in asyncio.run(ask())]
+
+
 def statuses(answers: bytes) -> list[int]:
     return [int(found) for found in re.findall(rb"HTTP/1\.1 (\d{3}) ", answers)]
 
 
 @contextlib.contextmanager
-def listening(registry: Registry, limits: Limits | None = None):
-    server, taken, ready = Server(registry, limits or Limits()), bound("127.0.0.1", 0), threading.Event()
+def listening(registry: Registry, limits: Limits | None = None, keys: Keys | None = None):
+    server = Server(registry, limits or Limits(), keys or Keys())
+    taken, ready = bound("127.0.0.1", 0), threading.Event()
+    port = taken.getsockname()[1]
     listener = Listener(server, taken, lambda _: ready.set())
     listener.config.lifespan = "off"  # other tests have the same models
     thread = threading.Thread(target=listener.run, args=([taken],), daemon=True)
     thread.start()
     assert ready.wait(LONG)
     try:
-        yield Here(taken.getsockname()[1], server, listener.connections)
+        yield Here(port, server, listener.connections)
     finally:
         listener.should_exit = True
         thread.join(LONG)

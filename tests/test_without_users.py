@@ -13,6 +13,7 @@ from commands import milrec as command
 from commands import succeeds
 from forging import reseal
 from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError
+from milrec.server.copies import Folders
 from milrec.server.model import load_served
 from own_encoders import Gated
 
@@ -99,8 +100,8 @@ def test_the_commands_work_for_new_users_and_refuse_known_ones(work: Path) -> No
 
 
 def test_it_is_served(work: Path) -> None:
-    served = load_served("model", work / "model")
-    whole = load_served("whole", work / "whole")
+    folders = Folders({name: work / name for name in ("model", "whole")})
+    served, whole = (load_served(name, folders.take(name)) for name in folders.names)
     assert served.facts()["n_users"] == 0
     for same in ("n_items", "n_interactions", "intervals"):
         assert served.facts()[same] == whole.facts()[same]

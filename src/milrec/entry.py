@@ -75,6 +75,14 @@ def job() -> NoReturn:
     _run(command)
 
 
+def part() -> NoReturn:
+    """A process that a server has started to serve with others."""
+    _interrupts.take_over()  # it has a session of its own, as above
+    from milrec.cli.serve import serve_part as command
+
+    _run(command)
+
+
 def _print_traceback(error: BaseException) -> int:
     sys.__excepthook__(type(error), error, error.__traceback__)
     return 1

@@ -18,7 +18,7 @@ from milrec.data.interactions import Interactions, checked_seed, renumbered
 from milrec.data.splits import Part, Split
 from milrec.errors import DataError, SettingsError
 from milrec.evaluation import Evaluation, evaluate, validation_measure
-from milrec.lists.answer import answer_of, lists_asked
+from milrec.lists.answer import Listed, answer_of, lists_asked
 from milrec.lists.catalogue import Catalogue, several
 from milrec.lists.export import item_columns, list_batch, list_schema
 from milrec.lists.nearness import Nearest, Nearness
@@ -138,6 +138,11 @@ class Recommender:
         return self.fitted.model.folds_in
 
     @property
+    def weight_bytes(self) -> int:
+        """The memory that its weights take up; unless users are folded in, a list reads each of them once at most."""
+        return sum(value.nbytes for value in self.fitted.model.tensors().values())
+
+    @property
     def user_ids(self) -> list[Any]:
         ids: list[Any] = self.fitted.train.users["id"].to_pylist()
         return ids
@@ -220,8 +225,12 @@ class Recommender:
 
     def answer(self, asked: Sequence[Asked]) -> list[Answer]:
         """The lists that were asked for; all are scored together, and none depends on the others."""
-        lists = lists_asked(self._scorer, self.catalogue, asked)
+        lists = self.listed(asked)
         return [answer_of(self.catalogue, one, listed) for one, listed in zip(asked, lists, strict=True)]
+
+    def listed(self, asked: Sequence[Asked]) -> list[Listed]:
+        """The same lists in numbers, for those who write them down themselves."""
+        return lists_asked(self._scorer, self.catalogue, asked)
 
     def find_items(self, text: str, n: int = 20) -> pa.Table:
         """Items by title, or by id: item, title, popularity, tail.

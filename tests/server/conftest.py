@@ -7,10 +7,12 @@ import httpx
 import pytest
 
 import milrec
-from milrec.server.app import Server, create_app
+from milrec.server.app import create_app
+from milrec.server.copies import Folders
 from milrec.server.gate.keys import new_key
 from milrec.server.limits import Limits
 from milrec.server.registry import Registry
+from milrec.server.service import Server
 from pausing import LONG
 from serving import Client, running, turn
 
@@ -37,7 +39,7 @@ def mil(folders):
 
 @pytest.fixture(scope="session")
 def registry(folders):
-    registry = Registry({"mil": folders["mil"], "ease": folders["ease"]}, together=64)
+    registry = Registry(Folders({"mil": folders["mil"], "ease": folders["ease"]}), together=64)
     yield registry
     registry.stop()
 

@@ -7,10 +7,11 @@ import pytest
 import milrec
 from milrec.lists.catalogue import Catalogue
 from milrec.lists.query import Query
-from milrec.server import app as app_module
-from milrec.server.answers import answer_json
-from milrec.server.app import Server, create_app
+from milrec.server.app import create_app
+from milrec.server.copies import Folders
 from milrec.server.registry import Registry
+from milrec.server.service import Server
+from milrec.server.written import Writer
 from serving import Client, as_json
 
 pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
@@ -121,7 +122,7 @@ def test_ids_may_contain_any_character(tmp_path):
     ids = ["a/b", "c d", "é", "..", "x/similar/y", "100%", "?q=1"]
     data = milrec.read({"user": [user for user in ids for _ in ids], "item": ids * len(ids)})
     milrec.fit(milrec.split_interactions(data, seed=0, held_out=0.0), "popularity").save(tmp_path / "odd")
-    registry = Registry({"odd": tmp_path / "odd"}, together=4)
+    registry = Registry(Folders({"odd": tmp_path / "odd"}), together=4)
     client = Client(create_app(Server(registry)))
     for one in ids:
         quoted = "".join(f"%{byte:02X}" for byte in one.encode())
@@ -133,30 +134,51 @@ def test_ids_may_contain_any_character(tmp_path):
 def test_whole_numbers_are_ids_too(tmp_path):
     data = milrec.read({"user": [1, 1, 2, 2], "item": [10, 20, 20, 30]})
     milrec.fit(milrec.split_interactions(data, seed=0, held_out=0.0), "popularity").save(tmp_path / "numbers")
-    registry = Registry({"numbers": tmp_path / "numbers"}, together=4)
+    registry = Registry(Folders({"numbers": tmp_path / "numbers"}), together=4)
     client = Client(create_app(Server(registry)))
     by_number, by_text = (client.post("/v1/recommend", json={"adopted": [one]}).json() for one in (10, "10"))
     assert by_number == by_text and {one["item"] for one in by_number["items"]} == {"20", "30"}
     registry.stop()
 
 
-def test_a_long_answer_is_written_in_another_thread(folders, monkeypatch):
-    registry, threads = Registry({"mil": folders["mil"]}, together=4), []
+def test_an_answer_is_written_in_another_thread(folders, monkeypatch):
+    registry, threads, written = Registry(Folders({"mil": folders["mil"]}), together=4), [], Writer.written
 
     def watched(*given):
         threads.append(threading.current_thread())
-        return answer_json(*given)
+        return written(*given)
 
-    monkeypatch.setattr(app_module, "answer_json", watched)
+    monkeypatch.setattr(Writer, "written", watched)
     client = Client(create_app(Server(registry)))
     found = [client.post("/v1/recommend", json={"user": "u001", "n": n}).json()["items"] for n in (10, 1000)]
     assert found[1][:10] == found[0]
-    assert threads[0] is threading.main_thread() and threads[1] is not threading.main_thread()
+    assert threading.main_thread() not in threads
+    registry.stop()
+
+
+def test_numbers_that_json_cannot_hold_are_one_sentence(mil, split, tmp_path):
+    """Weights are finite, but so large that scores are not."""
+    model = milrec.fit(split, "dae", "mil", n_factors=4, epochs=1)
+    for name in ("encoder_weight", "decoder_weight"):
+        model.fitted.model.get_parameter(name).data.fill_(3e38)
+    model.save(tmp_path / "huge")
+    registry = Registry(Folders({"huge": tmp_path / "huge"}), together=4)
+    client = Client(create_app(Server(registry)))
+    sentence = "the model gives numbers here that are not finite, which JSON cannot hold; serve another model"
+    query = {"adopted": mil.item_ids[:2], "n": 3}
+    for body in (query, {**query, "reasons": 2}):
+        answer = client.post("/v1/recommend", json=body)
+        assert (answer.status_code, answer.json()) == (422, {"error": sentence})
+    good = {"adopted": [], "n": 3}
+    first, second = client.post("/v1/recommend/batch", json={"requests": [query, good]}).json()["answers"]
+    assert first == {"error": sentence} and len(second["items"]) == 3
+    answer = client.get(f"/v1/models/huge/items/{mil.item_ids[0]}/similar")
+    assert answer.status_code in (200, 422), answer.text
     registry.stop()
 
 
 def test_ids_become_numbers_once_and_numbers_become_ids_once(client, monkeypatch):
-    """Each id of a request is looked up once, and what is listed is described once."""
+    """Each id of a request is looked up once, and what is listed is written down at once, or described once."""
     looked_up, described = [], []
     item_numbers, describe = Catalogue.item_numbers, Catalogue.describe
 
@@ -171,7 +193,7 @@ def test_ids_become_numbers_once_and_numbers_become_ids_once(client, monkeypatch
     monkeypatch.setattr(Catalogue, "item_numbers", noted_numbers)
     monkeypatch.setattr(Catalogue, "describe", noted_describe)
     client.post("/v1/recommend", json={"adopted": ["i001", "i002"], "rejected": ["i003"], "n": 7, "reasons": 1})
-    assert looked_up == ["i001", "i002", "i003"] and described == [7]
+    assert looked_up == ["i001", "i002", "i003"] and described == []
     looked_up.clear()
     described.clear()
     client.get("/v1/models/mil/items/i001/similar", params={"n": 4})

@@ -12,7 +12,7 @@ import pytest
 
 from milrec.errors import FolderError
 from milrec.server import copies
-from milrec.server.copies import take_copy
+from milrec.server.copies import Folders, take_copy
 from milrec.server.model import load_served
 from milrec.server.registry import Registry
 from milrec.storage import Manifest
@@ -60,9 +60,9 @@ def test_a_folder_that_is_overwritten_in_place_changes_nothing_and_ends_nothing(
 
 
 def test_servers_of_one_folder_hold_one_copy_and_the_last_removes_it(folder, tmp_path):
-    first, second = (Registry({name: folder}, together=4) for name in ("a", "b"))
-    copy = first.model("a").copy.path
-    assert copy == second.model("b").copy.path and contents(copy).keys() == contents(folder).keys()
+    first, second = (Registry(Folders({name: folder}), together=4) for name in ("a", "b"))
+    copy = first.model("a").source.model.path
+    assert copy == second.model("b").source.model.path and contents(copy).keys() == contents(folder).keys()
     first.stop()
     assert copy.exists()
     second.reload("b")
@@ -83,24 +83,24 @@ def test_only_the_account_itself_can_read_a_copy(folder, tmp_path):
 
 def test_a_reload_lets_the_old_copy_go(place, folders):
     turn(place, "first")
-    registry = Registry({"live": place / "live"}, together=4)
-    old = registry.model("live").copy.path
+    registry = Registry(Folders({"live": place / "live"}), together=4)
+    old = registry.model("live").source.model.path
     turn(place, "second")
     registry.reload("live")
     assert not old.exists() or rooms(place)  # another server of these tests may hold it
-    assert registry.model("live").copy.path != old
+    assert registry.model("live").source.model.path != old
     registry.stop()
 
 
 def test_a_model_that_is_refused_leaves_no_copy(folder, tmp_path, monkeypatch):
-    registry = Registry({"m": folder}, together=4)
+    registry = Registry(Folders({"m": folder}), together=4)
     flip(folder / "weights.safetensors")
     with pytest.raises(FolderError, match="has changed since it was saved"):
         registry.reload("m")
     registry.stop()
     assert not rooms(tmp_path)
     with pytest.raises(FolderError):
-        Registry({"m": folder}, together=4)
+        Registry(Folders({"m": folder}), together=4)
     assert not rooms(tmp_path)
 
 
@@ -117,7 +117,7 @@ def test_the_copy_is_what_is_checked(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(copies, "_copy_file", spoilt)
     sentence = f"'{folder}' is damaged: file 'adopted.arrow' has changed since it was saved"
     with pytest.raises(FolderError, match=re.escape(sentence)):
-        load_served("m", folder)
+        Registry(Folders({"m": folder}), together=4)
     assert not rooms(tmp_path)
 
 
@@ -228,7 +228,8 @@ def test_a_copy_that_cannot_be_removed_now_is_removed_by_the_server_that_is_copy
 
 def test_the_data_that_users_have_is_not_held(folders, small_catalogue, folder, tmp_path):
     small_catalogue.save(tmp_path / "data")
-    served = load_served("m", folder, tmp_path / "data")
-    assert [one.name for one in rooms(tmp_path)[0].iterdir() if one.is_dir()] == [served.copy.path.name]
-    served.copy.release()
+    source = Folders({"m": folder}, tmp_path / "data").take("m")
+    load_served("m", source)
+    assert [one.name for one in rooms(tmp_path)[0].iterdir() if one.is_dir()] == [source.model.path.name]
+    source.release()
     assert not rooms(tmp_path)

@@ -14,9 +14,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from milrec.server import app as app_module
-from milrec.server.app import Server, create_app
+from milrec.server.app import create_app
+from milrec.server.copies import Folders
 from milrec.server.limits import Limits
 from milrec.server.registry import Registry
+from milrec.server.service import Server
 from pausing import LONG
 from serving import Client
 
@@ -28,7 +30,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 def test_whatever_the_schema_allows_or_forbids_is_answered_as_the_schema_says(folders, monkeypatch):
     monkeypatch.setattr(app_module, "_READY_SECONDS", LONG)
-    registry = Registry({"mil": folders["mil"]}, together=64)  # of its own: schemathesis ends the app that it is given
+    registry = Registry(Folders({"mil": folders["mil"]}), 64)  # of its own: schemathesis ends the app that it is given
     limits = Limits(max_body=100_000, max_list=60, timeout=LONG)
     api = schemathesis.openapi.from_asgi("/openapi.json", create_app(Server(registry, limits)))
     modes = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)

@@ -4,8 +4,10 @@ import pytest
 
 import milrec
 from milrec.errors import FolderError
+from milrec.server.copies import Folders
 from milrec.server.registry import Registry
 from own_encoders import Gated
+from serving import answers_of
 
 
 @pytest.fixture
@@ -16,13 +18,13 @@ def folder(small_catalogue, tmp_path):
 
 
 def test_a_server_answers_with_an_encoder_that_was_named(folder):
-    registry = Registry({"gated": folder}, together=4, models=[Gated])
+    registry = Registry(Folders({"gated": folder}), together=4, models=[Gated])
     try:
         served = registry.model("gated")
         item = served.recommender.item_ids[0]
-        answer = registry.batcher.answer(served, milrec.Query(adopted=[item], n=3, reasons=1)).result()
+        (answer,) = answers_of(registry, milrec.Query(adopted=[item], n=3, reasons=1))
         (row,) = {served.recommender.recommend_new([item], n=1)["item"][0].as_py()}
-        assert answer.items[0].item == row and len(answer.items) == 3
+        assert answer["items"][0]["item"] == row and len(answer["items"]) == 3
         assert registry.reload("gated").fingerprint == served.fingerprint
     finally:
         registry.stop()
@@ -30,4 +32,4 @@ def test_a_server_answers_with_an_encoder_that_was_named(folder):
 
 def test_a_server_refuses_an_encoder_that_was_not_named(folder):
     with pytest.raises(FolderError, match="that is not one of milrec's; name its class with `models`"):
-        Registry({"gated": folder}, together=4)
+        Registry(Folders({"gated": folder}), together=4)

@@ -12,9 +12,10 @@ import pytest
 from milrec.cli.serve import limit_options, serve
 from milrec.errors import SettingsError
 from milrec.server import app as app_module
-from milrec.server.app import Server, create_app
+from milrec.server.app import create_app
 from milrec.server.limits import Limits
 from milrec.server.registry import Registry
+from milrec.server.service import Server
 from milrec.settings import build
 from pausing import LONG
 from serving import TASTE, Client, post, refused

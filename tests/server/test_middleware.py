@@ -6,11 +6,13 @@ import threading
 
 import pytest
 
-from milrec.server.app import Server, create_app
+from milrec.server.app import create_app
+from milrec.server.copies import Folders
 from milrec.server.gate.access import known_hosts
 from milrec.server.gate.keys import Keys, new_key
 from milrec.server.limits import Limits
 from milrec.server.registry import Registry
+from milrec.server.service import Server
 from pausing import LONG
 from serving import TASTE, Client
 
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up tak
 
 def test_a_failure_of_the_server_is_one_sentence_and_a_log_line(registry, monkeypatch, caplog):
     client = Client(create_app(Server(registry)), raises=False)
-    monkeypatch.setattr(registry.model("mil").recommender, "answer", lambda asked: 1 / 0)
+    monkeypatch.setattr(registry.model("mil").recommender, "listed", lambda asked: 1 / 0)
     answer = client.post("/v1/recommend", json=TASTE, headers={"x-request-id": "seven"})
     assert answer.status_code == 500 and set(answer.json()) == {"error"} and "ZeroDivision" not in answer.text
     assert answer.headers["x-request-id"] == "seven"
@@ -102,7 +104,7 @@ def test_the_first_reason_to_refuse_a_request_is_given(registry, caplog):
 def test_a_request_whose_client_has_gone_is_given_up(folders, caplog):
     caplog.set_level("INFO", "milrec.server.app")
     sizes: list[int] = []
-    registry = Registry({"mil": folders["mil"]}, together=4, observe=sizes.append)
+    registry = Registry(Folders({"mil": folders["mil"]}), together=4, observe=sizes.append)
     release = threading.Event()
     registry.batcher.call(release.wait)
 

@@ -14,8 +14,8 @@ import pytest
 from commands import milrec
 from milrec.cli.serve import named_folders
 from milrec.errors import SettingsError
-from milrec.server.model import load_served
-from milrec.server.process import _handled
+from milrec.server.copies import Folders
+from milrec.server.listener import _handled
 from pausing import LONG, Pause
 from serving import contents, flip, running, turn
 
@@ -183,5 +183,5 @@ def test_a_killed_server_leaves_the_model_folders_as_they_were(folders, tmp_path
         pause.arrive()
         server.kill()
     assert [contents(place / "first"), contents(place / "second")] == before
-    load_served("next", place / "first").copy.release()
+    Folders({"next": place / "first"}).take("next").release()
     assert sorted(one.name for one in place.iterdir()) == ["first", "live", "second"]

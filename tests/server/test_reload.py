@@ -17,12 +17,14 @@ import pytest
 import milrec
 from milrec.errors import FolderError
 from milrec.lists.query import Query
-from milrec.server.app import Server, create_app
+from milrec.server.app import create_app
+from milrec.server.copies import Folders
 from milrec.server.limits import Limits
-from milrec.server.model import load_served
 from milrec.server.registry import Registry, settle_memory
+from milrec.server.service import Server
+from milrec.storage import open_folder
 from pausing import LONG
-from serving import Client, as_json, figures, flip, refused, turn, until_ready
+from serving import Client, answers_of, as_json, figures, flip, refused, turn, until_ready
 
 pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
 
@@ -57,7 +59,7 @@ def test_a_damaged_folder_is_not_served(folders, tmp_path, kind):
     shutil.copytree(folders["mil"], tmp_path / "m")
     sentence = bad_folder(kind, tmp_path / "m")
     with pytest.raises(FolderError, match=re.escape(sentence)):
-        load_served("m", tmp_path / "m")
+        Folders({"m": tmp_path / "m"}).take("m")
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("gone"), KeyError("files"), ValueError("half a file")])
@@ -65,7 +67,7 @@ def test_a_folder_that_is_removed_while_it_is_read_is_refused(folders, monkeypat
     def fails(place):
         raise error
 
-    registry = Registry({"mil": folders["mil"]}, together=4)
+    registry = Registry(Folders({"mil": folders["mil"]}), together=4)
     monkeypatch.setattr(milrec.Recommender, "load", fails)
     answer = Client(create_app(Server(registry))).post("/v1/models/mil/reload")
     assert answer.status_code == 409 and "if it is being replaced, try again" in refused(answer)
@@ -73,8 +75,8 @@ def test_a_folder_that_is_removed_while_it_is_read_is_refused(folders, monkeypat
 
 
 def test_a_model_that_cannot_make_a_list_is_refused(folders, monkeypatch):
-    registry = Registry({"mil": folders["mil"]}, together=4)
-    monkeypatch.setattr(milrec.Recommender, "answer", lambda self, asked: 1 / 0)
+    registry = Registry(Folders({"mil": folders["mil"]}), together=4)
+    monkeypatch.setattr(milrec.Recommender, "listed", lambda self, asked: 1 / 0)
     with pytest.raises(FolderError, match="cannot make a list"):
         registry.reload("mil")
     registry.stop()
@@ -82,7 +84,7 @@ def test_a_model_that_cannot_make_a_list_is_refused(folders, monkeypatch):
 
 def test_a_reload_outlasts_the_time_limit_and_its_client(folders, monkeypatch, caplog):
     caplog.set_level("INFO", "milrec.server.app")
-    registry = Registry({"mil": folders["mil"]}, together=4)
+    registry = Registry(Folders({"mil": folders["mil"]}), together=4)
     server, whole, go_on = Server(registry, Limits(timeout=0.01)), registry.reload, threading.Event()
 
     def slow(name, wait):
@@ -122,7 +124,7 @@ class WatchedLock:
 
 
 def test_a_reload_that_waits_reads_the_folder_after_the_one_before(folders):
-    registry = Registry({"mil": folders["mil"]}, together=4)
+    registry = Registry(Folders({"mil": folders["mil"]}), together=4)
     loading = WatchedLock()
     registry._loading = loading  # type: ignore[assignment]
     loading.acquire(blocking=False)
@@ -138,7 +140,7 @@ def test_a_reload_that_waits_reads_the_folder_after_the_one_before(folders):
 
 def test_the_collector_leaves_a_loaded_model_alone_and_frees_the_old_one(folders):
     """Otherwise every request would wait, several times a second, until it has looked at all of a model's objects."""
-    registry = Registry({"mil": folders["mil"]}, together=4)
+    registry = Registry(Folders({"mil": folders["mil"]}), together=4)
     registry.after_reload = settle_memory
     settle_memory()
     old = weakref.ref(registry.model("mil").recommender)
@@ -150,12 +152,12 @@ def test_the_collector_leaves_a_loaded_model_alone_and_frees_the_old_one(folders
 
 def test_what_users_have_elsewhere_is_not_listed(folders, small_catalogue, tmp_path, mil):
     small_catalogue.save(tmp_path / "data")
-    registry = Registry({"mil": folders["mil"]}, 4, tmp_path / "data")
-    answer = registry.batcher.answer(registry.model(None), Query(user="u001", n=1000)).result()
+    registry = Registry(Folders({"mil": folders["mil"]}, tmp_path / "data"), together=4)
+    (answer,) = answers_of(registry, Query(user="u001", n=1000))
     row = small_catalogue.users["id"].to_pylist().index("u001")
     ids = small_catalogue.items["id"].to_pylist()
     have = {ids[number] for number in (small_catalogue.adopted + small_catalogue.rejected)[[row], :].nonzero()[1]}
-    assert {one.item for one in answer.items} == set(mil.item_ids) - have
+    assert {one["item"] for one in answer["items"]} == set(mil.item_ids) - have
     registry.stop()
 
 
@@ -213,6 +215,6 @@ def test_a_hang_up_signal_reloads_all_models(asking, live, place, folders):
     live.process.send_signal(signal.SIGHUP)
     live.until("reloaded", number + 2)
     fingerprint = asking.get("/v1/models/live").json()["fitted"]["fingerprint"]
-    assert fingerprint == load_served("other", folders["other"]).fingerprint
+    assert fingerprint == open_folder(folders["other"], "model").fingerprint()
     found = figures(asking.get("/metrics").text)
     assert found['milrec_reloads_total{model="ease",outcome="done"}'] >= 1

@@ -1,18 +1,21 @@
 """The log and the metrics."""
 
+import numpy as np
 import pytest
 
 from milrec.lists.query import Query
-from milrec.server.app import Server, create_app
+from milrec.server.app import create_app
+from milrec.server.copies import Folders
 from milrec.server.model import Window
 from milrec.server.registry import Registry
+from milrec.server.service import Server
 from serving import Client, figures
 
 pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
 
 
 def test_the_metrics_are_those_counted_by_hand(folders, mil):
-    registry = Registry({"mil": folders["mil"], "ease": folders["ease"]}, together=1)
+    registry = Registry(Folders({"mil": folders["mil"], "ease": folders["ease"]}), together=1)
     server = Server(registry)
     client = Client(create_app(server))
     lists = [client.post("/v1/recommend", json={"user": user, "n": 10}).json() for user in ("u001", "u002", "u003")]
@@ -41,10 +44,10 @@ def test_live_metrics_forget_old_lists(mil):
     window = Window(mil.catalogue, size=2)
     first, second, third = mil.answer([mil.ask(Query(user=user, n=4)) for user in mil.user_ids[:3]])
     for answer in (first, second, third):
-        window.add(answer)
+        window.add(np.array([one.number for one in answer.items]))
     shown = [*second.items, *third.items]
-    lists, tails, distinct = window.facts()
-    assert lists == 2 and distinct == len({one.item for one in shown})
+    lists, tails, items = window.facts()
+    assert lists == 2 and set(np.flatnonzero(items)) == {one.number for one in shown}
     assert tails == {tail: sum(one.tail == tail for one in shown) for tail in ("short", "medium", "long")}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import ipaddress
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -20,6 +21,8 @@ from milrec.settings import build
 
 if TYPE_CHECKING:
     from milrec.data.simulation import Simulation
+    from milrec.server.copies import Folders
+    from milrec.server.processes.plan import Plan
 
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
@@ -71,6 +74,9 @@ def serve(
         Path | None,
         typer.Option(help="Folder for the server's private copies of the models; by default beside each model."),
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, max=64, help="Processes that serve; they share the socket and the models' memory.")
+    ] = 1,
     together: Annotated[int, typer.Option(min=1, help="The most requests that are scored together.")] = 256,
     model_class: ModelClass = None,
     *,
@@ -94,42 +100,65 @@ def serve(
     SIGTERM ends the process once the requests under way are answered. The log is JSON on standard error, one line
     per request.
     """
-    from milrec.server.gate.keys import read_keys
-    from milrec.storage import open_folder
-
     if new_key is not None:
         return _show_new_key(new_key)
     check_packages()
     folders = named_folders(models or [])
     if not folders:
         raise SettingsError("say what to serve: milrec serve MODEL, one or more model folders")
+    from milrec.server.copies import Folders
+    from milrec.server.gate.keys import read_keys
+    from milrec.server.process import bound
+    from milrec.server.processes.plan import Plan
+    from milrec.storage import open_folder
+
     accepted = read_keys(keys)
     for folder in folders.values():
         open_folder(folder, "model")
-    from milrec.server.process import bound, run
-
     taken = bound(host, port)
-    from milrec.cli.output import note, say
-    from milrec.server.app import Server
-    from milrec.server.gate.access import known_hosts
-    from milrec.server.registry import Registry
-    from milrec.server.telemetry import Metrics
+    hosts = _hosts(taken.getsockname()[0], bool(accepted), allow_host or [])
+    plan = Plan(
+        limits=limits,
+        together=together,
+        key_hashes=list(accepted.hashes),
+        open_metrics=open_metrics,
+        hosts=hosts,
+        model_classes=model_class or [],
+    )
+    _serve(plan, Folders(folders, known, scratch), taken, processes)
 
-    address = taken.getsockname()[0]
-    if not accepted and not ipaddress.ip_address(address).is_loopback:
+
+def _hosts(address: str, has_keys: bool, more: list[str]) -> list[str] | None:
+    from milrec.cli.output import note
+    from milrec.server.gate.access import known_hosts
+
+    if not has_keys and not ipaddress.ip_address(address).is_loopback:
         note(f"anyone who can reach {address} may use this server: there are no keys (--keys FILE)")
-    hosts = known_hosts(address, bool(accepted), allow_host or ())
-    metrics = Metrics()
-    registry = Registry(folders, together, known, metrics.together.observe, named_classes(model_class), scratch)
+    found = known_hosts(address, has_keys, more)
+    return None if found is None else sorted(found)
+
+
+def _serve(plan: Plan, folders: Folders, taken: socket.socket, processes: int) -> None:
+    from milrec.cli.output import say
+    from milrec.server.process import serve_alone
+    from milrec.server.processes.supervisor import serve_together
 
     def started(url: str) -> None:
-        say(f"Serving {', '.join(folders)} at {url} (the page) and {url}/docs (the API). Press Ctrl-C to stop.")
+        say(f"Serving {', '.join(folders.names)} at {url} (the page) and {url}/docs (the API). Press Ctrl-C to stop.")
         sys.stdout.flush()
 
-    try:
-        run(Server(registry, limits, accepted, metrics, open_metrics, hosts), taken, started)
-    finally:
-        registry.release()
+    if processes == 1:
+        serve_alone(plan, folders, named_classes(plan.model_classes), taken, started)
+    else:
+        serve_together(processes, plan, folders, taken, started)
+
+
+def serve_part() -> None:
+    """A process of a server that has several: the socket that all listen on, and the one to the supervisor."""
+    taken, link = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    from milrec.server.processes.part import serve_part as serve
+
+    serve(taken, link, named_classes)
 
 
 def _show_new_key(name: str) -> None:

@@ -11,9 +11,8 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from milrec.errors import BusyError, MilrecError, UnknownIdError
-from milrec.lists.query import Answer
-from milrec.server.model import Served
 from milrec.server.requests import invalid_request
+from milrec.server.written import not_finite
 
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
@@ -158,36 +157,12 @@ class Curve(BaseModel):
     cuts: Cuts
 
 
-def answer_json(served: Served, answer: Answer) -> dict[str, Any]:
-    """An answer of the library as the server sends it, with ids as text."""
-    return {
-        "model": served.name,
-        "items": items_json(answer),
-        "unmet": list(answer.unmet),
-        "shares": answer.shares,
-        "mean_popularity": answer.mean_popularity,
-    }
-
-
-def items_json(answer: Answer) -> list[dict[str, Any]]:
-    return [
-        {
-            "rank": one.rank,
-            "item": str(one.item),
-            "title": one.title,
-            "score": one.score,
-            "popularity": one.popularity,
-            "tail": one.tail,
-            "place": one.place,
-            "reasons": [{"item": str(r.item), "title": r.title, "weight": r.weight} for r in one.reasons],
-        }
-        for one in answer.items
-    ]
-
-
 def in_json(value: Any) -> str:
     """JSON in ASCII, so that even an id with half a character in it can be sent."""
-    return _ENCODER.encode(value)
+    try:
+        return _ENCODER.encode(value)
+    except ValueError:
+        raise not_finite() from None
 
 
 def json_response(value: Any, status: int = 200, headers: Any = None) -> Response:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib import resources
 from importlib.metadata import version
 from typing import Annotated, Any, cast
@@ -17,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from milrec.errors import BusyError, FolderError, MilrecError
+from milrec.errors import BusyError, FolderError
 from milrec.server.answers import (
     BatchAnswer,
     Curve,
@@ -31,25 +30,14 @@ from milrec.server.answers import (
     UserFacts,
     Users,
     add_error_answers,
-    answer_json,
     error_response,
-    in_json,
     json_response,
     text_response,
 )
 from milrec.server.docs_page import reference_page
-from milrec.server.gate.access import KnownHosts, OwnPagesOnly, RequiredKeys
-from milrec.server.gate.admission import Admission, Capacity
-from milrec.server.gate.keys import Keys
-from milrec.server.gate.middleware import (
-    AnswerHeaders,
-    ClientWatch,
-    RequestLog,
-    TimeLimit,
-)
-from milrec.server.limits import Limits
-from milrec.server.model import Served
-from milrec.server.registry import Registry
+from milrec.server.gate.access import Visitors
+from milrec.server.gate.admission import Admission
+from milrec.server.gate.middleware import AnswerHeaders, Patience, RequestLog
 from milrec.server.requests import (
     RawBatchBody,
     RawRecommendBody,
@@ -59,10 +47,9 @@ from milrec.server.requests import (
     read_request,
     within,
 )
-from milrec.server.telemetry import Metrics, log
+from milrec.server.service import Server
 
 _READY_SECONDS = 1.0  # a server whose scoring thread is busy for longer is not ready
-_LARGE = 250  # an answer of this size is written as JSON in another thread, so that no other request waits for it
 _DESCRIPTION = (
     "Recommendation lists for known users and for tastes, with rules for the popularity tail, reasons, similar items "
     "and search. Ids may be sent as text or as whole numbers; answers have them as text. Whatever is wrong with a "
@@ -83,74 +70,6 @@ N = Annotated[int, Query(ge=1, description="the most to return")]
 Search = Annotated[str, Query(max_length=200, description="text to search for")]
 
 
-@dataclass(frozen=True)
-class Server:
-    """Everything that the routes work with."""
-
-    registry: Registry
-    limits: Limits = field(default_factory=Limits)
-    keys: Keys = field(default_factory=Keys)
-    metrics: Metrics = field(default_factory=Metrics)
-    open_metrics: bool = False
-    hosts: frozenset[str] | None = None  # host names that the server answers to; None: any
-    capacity: Capacity = field(init=False)
-
-    def __post_init__(self) -> None:
-        batcher = self.registry.batcher
-        capacity = Capacity(self.limits, lambda: batcher.portion_seconds)
-        object.__setattr__(self, "capacity", capacity)
-        self.metrics.under_way.set_function(lambda: capacity.used)
-        self.metrics.allowed.set_function(lambda: min(capacity.limit, self.limits.max_running))
-
-    async def call(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of some work, done by the scoring thread."""
-        return await asyncio.wrap_future(self.registry.batcher.call(partial(work, *arguments)))
-
-    async def answer(self, body: RecommendBody) -> str:
-        """An answer, as JSON."""
-        served = self.registry.model(body.model)
-        answer = await asyncio.wrap_future(self.registry.batcher.answer(served, body.query()))
-        if body.size < _LARGE:
-            return in_json(answer_json(served, answer))
-        return await asyncio.to_thread(lambda: in_json(answer_json(served, answer)))
-
-    async def answer_or_error(self, body: RecommendBody | MilrecError) -> str:
-        """An answer in a batch: an error in one request does not affect the others."""
-        try:
-            if isinstance(body, MilrecError):
-                raise body
-            return await self.answer(body)
-        except BusyError:
-            raise
-        except MilrecError as error:
-            return in_json({"error": str(error)})
-
-    def checked(self, raw: Any) -> RecommendBody | MilrecError:
-        try:
-            return read_request(raw, self.limits)
-        except MilrecError as error:
-            return error
-
-    async def reload(self, name: str, wait: bool = False) -> Served:
-        """Read a model's folder again while the old model keeps serving.
-
-        A reload is finished, logged and counted even if the client that asked for it goes away.
-        """
-        self.registry.model(name)
-        return await asyncio.shield(self._reload(name, wait))
-
-    async def _reload(self, name: str, wait: bool) -> Served:
-        try:
-            served = await asyncio.to_thread(self.registry.reload, name, wait)
-        except Exception as error:
-            self.metrics.reloads.labels(name, "refused").inc()
-            log.warning("reload refused", extra={"facts": {"model": name, "error": str(error)}})
-            raise
-        self.metrics.reloads.labels(name, "done").inc()
-        log.info("reloaded", extra={"facts": {"model": name, "fingerprint": served.fingerprint}})
-        return served
-
-
 def create_app(server: Server) -> ASGIApp:
     """The whole server as one ASGI app."""
 
@@ -159,7 +78,6 @@ def create_app(server: Server) -> ASGIApp:
         yield
         await asyncio.to_thread(server.registry.stop)
 
-    server.metrics.watch(lambda: server.registry.models)
     app = FastAPI(
         title="milrec",
         version=version("milrec"),
@@ -184,13 +102,10 @@ def _layered(app: FastAPI, server: Server) -> ASGIApp:
     """
     limits, whole = server.limits, cast(ASGIApp, app)
     layers: list[Middleware] = [
-        Middleware(AnswerHeaders),
-        Middleware(RequestLog, server.metrics),
-        Middleware(ClientWatch),
-        Middleware(KnownHosts, server.hosts),
-        Middleware(OwnPagesOnly, server.hosts),
-        Middleware(RequiredKeys, server.keys, server.open_metrics),
-        Middleware(TimeLimit, limits.timeout),
+        Middleware(AnswerHeaders, server.ids),
+        Middleware(RequestLog, server.ledger),
+        Middleware(Patience, limits.timeout),
+        Middleware(Visitors, server.access),
         Middleware(Admission, server.capacity, limits.max_body),
     ]
     for layer in reversed(layers):
@@ -303,7 +218,7 @@ def _add_operation_routes(app: FastAPI, server: Server) -> None:
     @app.get("/metrics", tags=["operation"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Metrics for Prometheus: requests, times, errors, and the tail shares and coverage of recent lists."""
-        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(await server.whole.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _add_pages(app: FastAPI) -> None:

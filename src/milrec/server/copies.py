@@ -18,14 +18,17 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from milrec.errors import FolderError
+from milrec.errors import FolderError, MilrecError
 from milrec.interrupts import pause_point
 from milrec.storage import MANIFEST, Manifest, open_folder
 
+RELOADING = "another reload is running; try again when it is done"
 _WAIT_SECONDS = 600.0  # for another server that is copying
 _CHUNK = 1 << 20
 _NO_ROOM = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -36,10 +39,13 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 class Copy:
     """A private copy of a folder, which stays as long as anybody holds it."""
 
-    def __init__(self, path: Path, source: Manifest, lock: int) -> None:
-        """`source` is the folder's manifest: the copy has its hashes, or is refused when it is opened."""
-        self.path, self.source = path, source
-        self._lock: int | None = lock
+    def __init__(self, path: Path, fingerprint: str, lock: int | None = None) -> None:
+        """`fingerprint` is that of the folder: the copy has its hashes, or is refused when it is opened.
+
+        Without a lock, it is another process that holds the copy.
+        """
+        self.path, self.fingerprint = path, fingerprint
+        self._lock = lock
 
     def release(self) -> None:
         """Let go; if nobody else holds the copy, it is removed. What is mapped already stays readable."""
@@ -48,6 +54,81 @@ class Copy:
             os.close(lock)
             with suppress(OSError, FolderError), _alone_in(self.path.parent, wait=1.0):
                 _clean_up(self.path.parent)  # otherwise the server that is copying does it when it ends
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a model is read from: a copy of its folder and, if it is to leave out what users have, of that data."""
+
+    folder: Path
+    model: Copy
+    known_folder: Path | None = None
+    known: Copy | None = None
+
+    def release(self) -> None:
+        self.model.release()
+        if self.known is not None:
+            self.known.release()
+
+    def as_json(self) -> dict[str, Any]:
+        """For another process, which reads the same copies while this one holds them."""
+        names = {"folder": self.folder, "model": self.model.path, "known_folder": self.known_folder}
+        names["known"] = None if self.known is None else self.known.path
+        texts = {name: None if path is None else str(path) for name, path in names.items()}
+        return {**texts, "fingerprint": self.model.fingerprint}
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Source:
+        model = Copy(Path(said["model"]), said["fingerprint"])
+        if said["known"] is None:
+            return cls(Path(said["folder"]), model)
+        return cls(Path(said["folder"]), model, Path(said["known_folder"]), Copy(Path(said["known"]), ""))
+
+
+@dataclass(frozen=True)
+class Folders:
+    """The folders of the models that are served, by name, and where their private copies are made."""
+
+    folders: Mapping[str, Path]
+    known: Path | None = None  # data whose items are never listed to the users who have them
+    scratch: Path | None = None  # by default, each copy is made beside its folder
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.folders)
+
+    def take(self, name: str) -> Source:
+        """What the folder of a model holds now.
+
+        The folder may be removed, replaced or overwritten at any moment. While it is being copied, the error says so;
+        from then on it does not matter.
+        """
+        folder = self.folders[name]
+        with ExitStack() as undone:
+            with reading(folder):
+                model = take_copy(folder, "model", self.scratch)
+                undone.callback(model.release)
+            if self.known is None:
+                undone.pop_all()
+                return Source(folder, model)
+            with reading(self.known):
+                known = take_copy(self.known, "data", self.scratch)
+            undone.pop_all()
+            return Source(folder, model, self.known, known)
+
+
+@contextmanager
+def reading(path: Path, copy: Copy | None = None) -> Iterator[None]:
+    """What goes wrong while a folder is read is an error of one sentence, about the folder and not about its copy."""
+    try:
+        yield
+    except FolderError as error:
+        raise FolderError(str(error).replace(str(copy.path), str(path)) if copy else str(error)) from error
+    except MilrecError:
+        raise
+    except Exception as error:
+        why = f"{error.__class__.__name__}: {error}"
+        raise FolderError(f"'{path}' cannot be read ({why}); if it is being replaced, try again") from error
 
 
 def take_copy(folder: Path, kind: str, scratch: Path | None = None) -> Copy:
@@ -59,6 +140,8 @@ def take_copy(folder: Path, kind: str, scratch: Path | None = None) -> Copy:
         raise FolderError(f"there is no {kind} folder '{folder}'")
     place = folder.resolve()
     source = open_folder(place, kind)
+    if kind == "model":
+        _refuse_foreign_files(source)
     content = _manifest_of(source)
     parent = place.parent if scratch is None else scratch.absolute()
     try:
@@ -68,9 +151,16 @@ def take_copy(folder: Path, kind: str, scratch: Path | None = None) -> Copy:
             path = room / hashlib.sha256(content).hexdigest()[:32]
             if not path.exists():
                 _make(path, source, content)
-            return Copy(path, source, _held(path))
+            return Copy(path, source.fingerprint(), _held(path))
     except OSError as error:
         raise FolderError(_why_not(folder, parent, error)) from error
+
+
+def _refuse_foreign_files(source: Manifest) -> None:
+    """A model folder may contain only what milrec wrote."""
+    foreign = {file.name for file in source.path.iterdir()} - {MANIFEST, *source.hashes}
+    if foreign:
+        raise FolderError(f"'{source.path}' holds '{min(foreign)}', which milrec did not write; remove it")
 
 
 def _manifest_of(source: Manifest) -> bytes:

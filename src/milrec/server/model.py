@@ -2,58 +2,47 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from milrec.data.interactions import Interactions
-from milrec.errors import FolderError, MilrecError
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue
-from milrec.lists.query import Answer, Query
+from milrec.lists.query import Asked, Query
 from milrec.recommender import Recommender
-from milrec.server.copies import Copy, take_copy
-from milrec.storage import MANIFEST, Manifest
+from milrec.server.copies import Source, reading
+from milrec.server.written import Writer
 
+if TYPE_CHECKING:
+    from milrec.lists.answer import Listed
+
+_QUICK_BYTES = 64 << 20  # of weights that are read in about a millisecond
 _LISTS_REMEMBERED = 1_000  # for each model: its live tail shares and coverage are over these
 
 
 class Window:
-    """What a model has listed recently: how often each item was shown, by item number."""
+    """What a model has listed recently, by item number; it is counted when somebody looks."""
 
     def __init__(self, catalogue: Catalogue, size: int = _LISTS_REMEMBERED) -> None:
-        self.size = size
         self._catalogue = catalogue
-        self._lists: list[npt.NDArray[np.int32]] = []
-        self._next = 0
-        self._shown = np.zeros(len(catalogue.popularity), dtype=np.int64)  # (n_items,)
-        self._lock = threading.Lock()
+        self._lists: deque[npt.NDArray[np.int64]] = deque(maxlen=size)
 
-    def add(self, answer: Answer) -> None:
-        items = np.array([one.number for one in answer.items], dtype=np.int32)  # no item is listed twice
-        with self._lock:
-            if len(self._lists) < self.size:
-                self._lists.append(items)
-            else:
-                self._shown[self._lists[self._next]] -= 1
-                self._lists[self._next] = items
-                self._next = (self._next + 1) % self.size
-            self._shown[items] += 1
+    def add(self, items: npt.NDArray[np.int64]) -> None:
+        self._lists.append(items)
 
-    def facts(self) -> tuple[int, dict[str, int], int]:
-        """How many lists are remembered, how many items they show in each interval, and how many distinct ones."""
-        with self._lock:
-            tails = {
-                name: int(self._shown[members].sum())
-                for name, members in zip(TAIL_NAMES, self._catalogue.members, strict=True)
-            }
-            return len(self._lists), tails, int(np.count_nonzero(self._shown))
+    def facts(self) -> tuple[int, dict[str, int], npt.NDArray[np.bool_]]:
+        """How many lists are remembered, how many items they show in each interval, and which these are."""
+        lists = list(self._lists)  # in one step: other threads may add to it
+        listed = np.concatenate([*lists, np.empty(0, dtype=np.int64)])  # no item is in one list twice
+        shown = np.zeros(len(self._catalogue.popularity), dtype=bool)  # (n_items,)
+        shown[listed] = True
+        counts = np.bincount(self._catalogue.intervals[listed], minlength=len(TAIL_NAMES))
+        return len(lists), dict(zip(TAIL_NAMES, counts.tolist(), strict=True)), shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +50,22 @@ class Served:
     """A model that is being served."""
 
     name: str
-    path: Path
-    copy: Copy  # what is mapped into memory; nobody else writes to it
+    source: Source  # what is mapped into memory; nobody else writes to it
     recommender: Recommender
-    fingerprint: str
     loaded_at: str
     window: Window
+    writer: Writer
+    quick: bool  # whether a short list takes about a millisecond
+
+    @property
+    def fingerprint(self) -> str:
+        return self.source.model.fingerprint
+
+    def written(self, asked: Asked, listed: Listed) -> str:
+        """A list of this model as the server sends it; it is remembered among the last ones."""
+        text = self.writer.written(asked, listed)
+        self.window.add(listed.items)
+        return text
 
     def item(self, item: str) -> dict[str, Any]:
         """One item of the catalogue."""
@@ -138,55 +137,20 @@ class Served:
         }
 
 
-def load_served(
-    name: str, path: Path, known: Path | None = None, models: Sequence[type[Any]] = (), scratch: Path | None = None
-) -> Served:
-    """Make a private copy of a model folder, check all of it and read it; it may contain only what milrec wrote.
-
-    The folder may be removed, replaced or overwritten at any moment. While it is being copied, the error says so; from
-    then on it does not matter.
-    """
-    with _reading(path):
-        copy = take_copy(path, "model", scratch)
-    try:
-        with _reading(path, copy):
-            _refuse_foreign_files(copy.source)
-            recommender = Recommender.load(copy.path, models)  # which compares the copy with the hashes
-        if known is not None:
-            recommender = _leaving_out(recommender, known, scratch)
-    except BaseException:
-        copy.release()
-        raise
+def load_served(name: str, source: Source, models: Sequence[type[Any]] = ()) -> Served:
+    """Check all of the private copy of a model folder, and read it."""
+    with reading(source.folder, source.model):
+        recommender = Recommender.load(source.model.path, models)  # which compares the copy with the hashes
+    if source.known is not None and source.known_folder is not None:
+        with reading(source.known_folder, source.known):
+            recommender = recommender.leaving_out(Interactions.load(source.known.path))
+        source.known.release()  # what users have in it is in memory now
     loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
-    return Served(name, path, copy, recommender, copy.source.fingerprint(), loaded_at, Window(recommender.catalogue))
+    window, writer = Window(recommender.catalogue), Writer(name, recommender.catalogue)
+    return Served(name, source, recommender, loaded_at, window, writer, _is_quick(recommender))
 
 
-def _leaving_out(recommender: Recommender, known: Path, scratch: Path | None) -> Recommender:
-    """The data is needed only for a moment: what users have in it is copied into memory."""
-    with _reading(known):
-        data = take_copy(known, "data", scratch)
-    try:
-        with _reading(known, data):
-            return recommender.leaving_out(Interactions.load(data.path))
-    finally:
-        data.release()
-
-
-@contextmanager
-def _reading(path: Path, copy: Copy | None = None) -> Iterator[None]:
-    """What goes wrong while a folder is read is an error of one sentence, about the folder and not about its copy."""
-    try:
-        yield
-    except FolderError as error:
-        raise FolderError(str(error).replace(str(copy.path), str(path)) if copy else str(error)) from error
-    except MilrecError:
-        raise
-    except Exception as error:
-        why = f"{error.__class__.__name__}: {error}"
-        raise FolderError(f"'{path}' cannot be read ({why}); if it is being replaced, try again") from error
-
-
-def _refuse_foreign_files(manifest: Manifest) -> None:
-    foreign = {file.name for file in manifest.path.iterdir()} - {MANIFEST, *manifest.hashes}
-    if foreign:
-        raise FolderError(f"'{manifest.path}' holds '{min(foreign)}', which milrec did not write; remove it")
+def _is_quick(recommender: Recommender) -> bool:
+    """An encoder of somebody else may do whatever it likes, and take its time."""
+    is_ours = not recommender.fitted.settings.model.provenance()
+    return is_ours and not recommender.folds_in and recommender.weight_bytes <= _QUICK_BYTES

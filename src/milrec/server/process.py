@@ -1,23 +1,24 @@
-"""The process of a server: its address, its signals and its log."""
+"""The process of a server: its address and its log; a server of one process as a whole."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import logging
 import os
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from milrec.errors import SettingsError
 
 if TYPE_CHECKING:
-    from milrec.server.app import Server
+    from milrec.server.copies import Folders
+    from milrec.server.processes.plan import Plan
+    from milrec.server.registry import Registry
+
+Started = Callable[[str], None]  # called with a server's URL as soon as it answers
 
 _SWITCH_SECONDS = 0.0002  # not 0.005: the scoring thread would keep the one that talks to clients waiting for so long
 
@@ -47,67 +48,52 @@ def _why_not(host: str, port: int, error: OSError | UnicodeError) -> str:
     return f"the server cannot listen on '{host}' ({why}); choose another `host`"
 
 
-def run(server: Server, taken: socket.socket, started: Callable[[str], None]) -> None:
-    """Serve until a signal ends it; `started` is called with the server's URL as soon as it answers."""
-    from uvicorn.server import HANDLED_SIGNALS
+def address_of(taken: socket.socket) -> str:
+    """The URL of a server that listens here."""
+    host, port = taken.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
+
+def serve_alone(
+    plan: Plan, folders: Folders, models: Sequence[type[Any]], taken: socket.socket, started: Started
+) -> None:
+    """Serve with this process alone, until a signal ends it."""
     from milrec.server.listener import Listener
+    from milrec.server.registry import Registry
+    from milrec.server.service import Server
+    from milrec.server.telemetry import Metrics, log
+
+    def serving(url: str) -> None:
+        log.info("serving", extra={"facts": {"address": url, "models": folders.names, "keys": bool(plan.keys)}})
+        started(url)
+
+    metrics = Metrics()
+    registry = Registry(folders, plan.together, metrics.together.observe, models)
+    try:
+        server = Server(registry, plan.limits, plan.keys, metrics, plan.open_metrics, plan.known_hosts)
+        set_up(registry)
+        Listener(server, taken, serving).run([taken])
+        log.info("stopped")
+    finally:
+        registry.release()
+
+
+def set_up(registry: Registry, number: int | None = None) -> None:
+    """Make this process one that does nothing but serve; `number` is which of several it is."""
     from milrec.server.registry import settle_memory
-    from milrec.server.telemetry import log
 
-    names = [served.name for served in server.registry.models]
-
-    class Process(Listener):
-        """A listener with our signals: those that end it end it with code 0, and SIGHUP reloads the models."""
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            loop, wanted = asyncio.get_running_loop(), asyncio.Event()
-            handlers: dict[int, Any] = dict.fromkeys(HANDLED_SIGNALS, self.handle_exit)
-            if hasattr(signal, "SIGHUP"):  # not on Windows
-                handlers[signal.SIGHUP] = lambda *_: loop.call_soon_threadsafe(wanted.set)
-            reloading = loop.create_task(_reload_when(wanted, server, names))
-            with _handled(handlers):
-                yield
-            reloading.cancel()
-
-    _write_log()
+    write_log(number)
     settle_memory()
-    server.registry.after_reload = settle_memory
+    registry.after_reload = settle_memory
     sys.setswitchinterval(_SWITCH_SECONDS)
-    Process(server, taken, started).run([taken])
-    log.info("stopped")
 
 
-def _write_log() -> None:
+def write_log(number: int | None = None) -> None:
     """The log: a line of JSON for each event, on standard error."""
     from milrec.server.telemetry import JsonLines, Seldom
 
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLines(number))
     handler.addFilter(Seldom())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-
-
-@contextmanager
-def _handled(handlers: dict[int, Any]) -> Iterator[None]:
-    """Our own signal handlers for a while: plain ones, as every system has them. Only the main thread may set any."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-async def _reload_when(wanted: asyncio.Event, server: Server, names: Sequence[str]) -> None:
-    """Reload all models when this is wanted, and once more if it is wanted again meanwhile."""
-    while await wanted.wait():
-        wanted.clear()
-        for name in names:
-            with suppress(Exception):  # the log has it
-                await server.reload(name, wait=True)

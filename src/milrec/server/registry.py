@@ -10,17 +10,27 @@ import ctypes
 import gc
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from milrec.errors import FolderError, MilrecError, SettingsError, UnknownIdError, unknown
 from milrec.interrupts import pause_point
 from milrec.lists.query import Query
 from milrec.server.batcher import Batcher
+from milrec.server.copies import RELOADING, Source
 from milrec.server.model import Served, load_served
+
+
+class Sources(Protocol):
+    """Where the models that are served come from."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    def take(self, name: str) -> Source:
+        """What a model is to be read from now."""
 
 
 class Registry:
@@ -28,24 +38,21 @@ class Registry:
 
     def __init__(
         self,
-        folders: Mapping[str, Path],
+        sources: Sources,
         together: int,
-        known: Path | None = None,
         observe: Callable[[int], None] | None = None,
         models: Sequence[type[Any]] = (),
-        scratch: Path | None = None,
     ) -> None:
-        """`scratch` is the place for private copies of the folders; by default each is made beside its folder."""
-        if not folders:
+        if not sources.names:
             raise SettingsError("there is no model to serve; give at least one model folder")
-        self._load = partial(load_served, known=known, models=models, scratch=scratch)
+        self._sources, self._classes = sources, models
         self.after_reload: Callable[[], None] = lambda: None
         self._models: dict[str, Served] = {}
         self._loading = threading.Lock()
         self.batcher = Batcher(together, observe)
         try:
-            for name, path in folders.items():
-                self._models[name] = self._load(name, path)
+            for name in sources.names:
+                self._models[name] = self._load(name)
             for served in self._models.values():
                 self._try_out(served)
         except BaseException:
@@ -71,26 +78,41 @@ class Registry:
 
         There is one reload at a time: a second is refused, or waits and then reads the folder as it is by then.
         """
-        path = self.model(name).path
+        self.model(name)
         if not self._loading.acquire(blocking=wait):
-            raise FolderError("another reload is running; try again when it is done")
+            raise FolderError(RELOADING)
         try:
-            self.batcher.check()
-            new = self._load(name, path)
-            with ExitStack() as undone:
-                undone.callback(new.copy.release)
-                pause_point("reload")
-                self._try_out(new)
-                undone.pop_all()
-            self._replace(name, new)
-            self.after_reload()
+            new = self.prepared(name)
+            self.replace(new)
             return new
         finally:
             self._loading.release()
 
-    def _replace(self, name: str, new: Served) -> None:
-        old, self._models[name] = self._models[name], new
-        old.copy.release()  # requests under way keep what is mapped
+    def prepared(self, name: str) -> Served:
+        """A model as its folder holds it now, read and tried out, but not served yet."""
+        self.batcher.check()
+        new = self._load(name)
+        with ExitStack() as undone:
+            undone.callback(new.source.release)
+            pause_point("reload")
+            self._try_out(new)
+            undone.pop_all()
+        return new
+
+    def replace(self, new: Served) -> None:
+        """Serve this model from now on."""
+        old, self._models[new.name] = self._models[new.name], new
+        old.source.release()  # requests under way keep what is mapped
+        del old
+        self.after_reload()
+
+    def _load(self, name: str) -> Served:
+        source = self._sources.take(name)
+        try:
+            return load_served(name, source, self._classes)
+        except BaseException:
+            source.release()
+            raise
 
     def _try_out(self, served: Served) -> None:
         try:
@@ -99,7 +121,7 @@ class Registry:
             raise
         except Exception as error:
             kind = error.__class__.__name__
-            raise FolderError(f"the model in '{served.path}' cannot make a list ({kind}: {error})") from error
+            raise FolderError(f"the model in '{served.source.folder}' cannot make a list ({kind}: {error})") from error
 
     def stop(self) -> None:
         """Finish the work that waits, and let the private copies go."""
@@ -109,14 +131,14 @@ class Registry:
     def release(self) -> None:
         """Let the private copies go; requests under way keep what is mapped."""
         for served in self.models:
-            served.copy.release()
+            served.source.release()
 
 
 def _try_out(served: Served) -> None:
     """Answer once before any request waits: functions are compiled on first use, and a broken model fails here."""
     recommender = served.recommender
     first = recommender.catalogue.item_ids[0]
-    recommender.answer([recommender.ask(Query(adopted=[first], n=1))])
+    recommender.listed([recommender.ask(Query(adopted=[first], n=1))])
     served.find_items(str(first), 1)
 
 

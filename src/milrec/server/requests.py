@@ -142,13 +142,19 @@ class RecommendBody(Body):
     exclude: Ids | None = Field(None, description="items that may not be listed")
     dial: float = Field(0.0, description="rank by score - dial × ln(popularity): above 0 favours rarer items")
     rules: list[Rule] = Field(
-        [], max_length=MOST_RULES, description="shares or numbers of items from an interval of the popularity tail"
+        default_factory=list,
+        max_length=MOST_RULES,
+        description="shares or numbers of items from an interval of the popularity tail",
     )
     reasons: StrictInt = Field(0, ge=0, description="how many adopted items to name as reasons for each listed one")
 
     @property
     def size(self) -> int:
         return work_in(self.n, self.reasons, len(self.rules))
+
+    @property
+    def n_ids(self) -> int:
+        return sum(len(ids) for ids in (self.adopted, self.rejected, self.allow, self.exclude) if ids)
 
     def query(self) -> Query:
         return Query(

@@ -10,18 +10,23 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from milrec.server.model import Served
+if TYPE_CHECKING:
+    from milrec.server.model import Served
+
+Snapshot = dict[str, Any]  # families of figures, and what each model has listed
 
 log = logging.getLogger("milrec.server.app")
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _MESSAGES_REMEMBERED = 100
+_LINE = json.JSONEncoder(ensure_ascii=False)
 _TOGETHER = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -48,42 +53,57 @@ class Metrics:
         )
         self.together = Histogram("milrec_scored_together", "Requests scored together", buckets=_TOGETHER, registry=own)
         self.reloads = Counter("milrec_reloads", "Reloads of a model", ["model", "outcome"], registry=own)
+        self.replaced = Counter("milrec_processes_replaced", "Processes that ended and were replaced", registry=own)
+        self._models: Callable[[], Iterable[Served]] = tuple
 
     def watch(self, models: Callable[[], Iterable[Served]]) -> None:
         """Add what these models list, worked out whenever the metrics are read."""
-        self.registry.register(_Lists(models))
-
-    def text(self) -> bytes:
-        return generate_latest(self.registry)
-
-
-class _Lists:
-    """The live metrics of each model, over its last lists."""
-
-    def __init__(self, models: Callable[[], Iterable[Served]]) -> None:
         self._models = models
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        info = GaugeMetricFamily("milrec_model_info", "A model", labels=["model", "kind", "loss", "fingerprint"])
-        lists = GaugeMetricFamily("milrec_live_lists", "Lists that the live metrics are taken over", labels=["model"])
-        share = GaugeMetricFamily(
-            "milrec_live_tail_share", "Share of listed places, by interval of the tail", labels=["model", "tail"]
-        )
-        coverage = GaugeMetricFamily(
-            "milrec_live_coverage", "Share of the catalogue that the last lists show", labels=["model"]
-        )
-        for served in self._models():
-            settings = served.recommender.fitted.settings
-            loss = settings.loss_name or ""
-            info.add_metric([served.name, settings.model.model, loss, served.fingerprint], 1)
-            number, tails, distinct = served.window.facts()
-            lists.add_metric([served.name], number)
-            places = sum(tails.values())
-            for tail, count in tails.items():
-                if places:
-                    share.add_metric([served.name, tail], count / places)
-            coverage.add_metric([served.name], distinct / len(served.recommender.catalogue.popularity))
-        yield from (info, lists, share, coverage)
+    def snapshot(self) -> Snapshot:
+        """All that is known now, in plain values that another process understands."""
+        families = [
+            {
+                "name": family.name,
+                "help": family.documentation,
+                "type": family.type,
+                "samples": [[one.name, one.labels, one.value] for one in family.samples],
+            }
+            for family in self.registry.collect()
+        ]
+        return {"families": families, "models": [_live(served) for served in self._models()]}
+
+
+def _live(served: Served) -> dict[str, Any]:
+    """What a model has listed recently; the items are bits, so that those of several processes can be united."""
+    settings, catalogue = served.recommender.fitted.settings, served.recommender.catalogue
+    n_lists, tails, shown = served.window.facts()
+    return {
+        "model": served.name,
+        "kind": settings.model.model,
+        "loss": settings.loss_name or "",
+        "fingerprint": served.fingerprint,
+        "lists": n_lists,
+        "tails": tails,
+        "shown": np.packbits(shown).tobytes().hex(),
+        "n_items": len(catalogue.popularity),
+    }
+
+
+@contextmanager
+def note_reload(metrics: Metrics, name: str) -> Iterator[Callable[[str], None]]:
+    """Count and log a reload; what is yielded is called with the fingerprint of the model that serves from now on."""
+
+    def done(fingerprint: str) -> None:
+        metrics.reloads.labels(name, "done").inc()
+        log.info("reloaded", extra={"facts": {"model": name, "fingerprint": fingerprint}})
+
+    try:
+        yield done
+    except Exception as error:
+        metrics.reloads.labels(name, "refused").inc()
+        log.warning("reload refused", extra={"facts": {"model": name, "error": str(error)}})
+        raise
 
 
 class Seldom(logging.Filter):
@@ -110,16 +130,36 @@ class Seldom(logging.Filter):
         return True
 
 
+class _RequestRecord(logging.LogRecord):
+    """A record about a request. There are many: where in the code, and in which thread, is looked up for none."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.__dict__ = {**_REQUEST, "created": time.time(), "facts": facts}
+
+
+_REQUEST = logging.LogRecord(log.name, logging.INFO, "", 0, "request", None, None).__dict__
+
+
+def note_request(facts: dict[str, Any]) -> None:
+    if log.isEnabledFor(logging.INFO):
+        log.handle(_RequestRecord(facts))
+
+
 class JsonLines(logging.Formatter):
-    """Each log record as one line of JSON."""
+    """Each log record as one line of JSON; of several processes, with the number of this one."""
+
+    def __init__(self, process: int | None = None) -> None:
+        super().__init__()
+        self._process = {} if process is None else {"process": process}
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
+            **self._process,
             **getattr(record, "facts", {}),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return _LINE.encode(line)

@@ -175,7 +175,7 @@ def _read_weights(model: Model, manifest: Manifest) -> None:
     fitted = {name for name, _ in model.named_parameters()}
     if not all(bool(torch.isfinite(value).all()) for name, value in weights.items() if name in fitted):
         raise FolderError(f"'{path}' has weights that are not finite")
-    model.load_state_dict(weights)
+    model.load_state_dict(weights, assign=True)  # mapped, not copied: processes that load one folder share its pages
     if flaw := model.flaw():
         raise FolderError(f"'{path}' holds impossible weights: {flaw}")
     model.eval()

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from milrec.errors import BusyError
-from milrec.server.gate.access import header, refuse
+from milrec.server.gate.access import Refusal, headers_of, refuse
 from milrec.server.limits import Limits
 
 BUSY = "the server is busy; try again in a second"
@@ -45,9 +45,13 @@ class Capacity:
         try:
             yield
         finally:
-            self.used -= number
-            if self._measuring:
-                self._measure(number)
+            self.give_back(number)
+
+    def give_back(self, number: int) -> None:
+        """So many have been done, or given up."""
+        self.used -= number
+        if self._measuring:
+            self._measure(number)
 
     def forget_arrived(self) -> None:
         """What had arrived has been taken on by now, or refused."""
@@ -107,7 +111,7 @@ class Admission:
         try:
             body = await self._body(scope, receive)
         except _TooLargeError:
-            return await refuse(scope, receive, send, 413, self._too_large)
+            return await refuse(scope, receive, send, Refusal(413, self._too_large))
         if body is None:
             return  # the client has gone
         if not is_work:
@@ -120,11 +124,11 @@ class Admission:
             await self._app(scope, _starting_with(body, receive), send)
 
     async def _busy(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await refuse(scope, receive, send, 503, BUSY, retry_after=RETRY_SECONDS)
+        await refuse(scope, receive, send, Refusal(503, BUSY, {"retry-after": RETRY_SECONDS}))
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body, and no more of it than is allowed, whatever its header says."""
-        length = header(scope, b"content-length")
+    async def _body(self, scope: Scope, receive: Receive) -> Message | None:
+        """The whole body as one message, and no more of it than is allowed, whatever its header says."""
+        length = headers_of(scope).get(b"content-length", b"")
         if length.isdigit() and int(length[:20]) > self._max_body:
             raise _TooLargeError
         body, more = bytearray(), True
@@ -136,16 +140,16 @@ class Admission:
             more = message.get("more_body", False)
             if len(body) > self._max_body:
                 raise _TooLargeError
-        return bytes(body)
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
 
 
 class _TooLargeError(Exception):
     pass
 
 
-def _starting_with(body: bytes, receive: Receive) -> Receive:
-    """The body as one message, then whatever the server has to say."""
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+def _starting_with(message: Message, receive: Receive) -> Receive:
+    """One message, with the whole body, and then whatever the server has to say."""
+    waiting = [message]
 
     async def receive_from_here() -> Message:
         return waiting.pop() if waiting else await receive()

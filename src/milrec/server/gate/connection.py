@@ -6,21 +6,22 @@ When there is too much to do, its requests are refused here, before any work is 
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 import sys
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from milrec.server.gate.admission import BUSY, RETRY_SECONDS
+from milrec.server.gate.admission import BUSY
 from milrec.server.gate.connections import Connections, Phase
-from milrec.server.gate.middleware import SAFE_HEADERS
+from milrec.server.gate.desk import LISTS
+from milrec.server.gate.wire import BUSY_ANSWER, WholeAnswer, list_answer, refusal
 
 _READ_BYTES = 65_536  # of a connection at a time
 _PIPELINED = 32  # requests that wait for the answers before theirs; further ones are not parsed yet
+_LISTS = LISTS.encode()
 _UPGRADING = (b"upgrade", b"connection", b"http2-settings")
 _UNWANTED_BYTES = 16_000_000  # of the body of a request that was refused
 _FORGET = struct.pack("ii", 1, 0)  # SO_LINGER: a reset instead of further attempts to send
@@ -44,6 +45,7 @@ class Connection(HttpToolsProtocol):
         self.unread_since: float | None = None
         self._held = self._piece = b""  # what has arrived and is not parsed; what was parsed last
         self._holding = self._deaf = False  # it waits for answers that come first; it never will be
+        self._parked: bytes | None = None  # the body of a request of which uvicorn does not know yet
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -51,6 +53,7 @@ class Connection(HttpToolsProtocol):
         self._all.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._all.desk.give_back(self)
         super().connection_lost(error)
         self._forget_body()
         self._all.remove(self)
@@ -78,12 +81,15 @@ class Connection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         n_parsed, self._piece = self._n_parsed, data
         super().data_received(data)
+        if self._parked is not None and self._part is not Phase.IDLE:
+            self.go_the_usual_way()  # it has not arrived completely
         if self._n_parsed == n_parsed:
             self._unnamed_bytes += len(data)
             if self._unnamed_bytes > self._all.limits.max_headers:
                 self._refuse_headers()
 
     def on_message_begin(self) -> None:
+        self._leave_desk()  # so that answers come in the order of their requests
         super().on_message_begin()
         self._n_messages += 1
         self._part = Phase.HEADERS
@@ -114,33 +120,83 @@ class Connection(HttpToolsProtocol):
             return
         if self._is_too_much():
             self._shed_request()
+        elif self._may_be_plain():
+            self._parked = b""
         else:
-            super().on_headers_complete()
+            self._begin()
         self._part = Phase.BODY
+
+    def _begin(self) -> None:
+        """Let uvicorn answer the request whose headers have arrived."""
+        super().on_headers_complete()
+        if self.scope["method"] != "HEAD":
+            self.cycle.transport = cast(Any, WholeAnswer(self.transport))  # its task has not begun yet
+
+    def _may_be_plain(self) -> bool:
+        """Whether the request that is arriving may be one for the desk."""
+        return (
+            self.url == _LISTS
+            and self.parser.get_method() == b"POST"
+            and (self.cycle is None or self.cycle.response_complete)
+            and not self.expect_100_continue
+            and not self.flow.write_paused
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.should_keep_alive()
+        )
+
+    def go_the_usual_way(self) -> None:
+        """Let uvicorn answer the request of which it does not know yet."""
+        body, self._parked = self._parked or b"", None
+        self._begin()
+        if body:
+            self._count(body)
+            super().on_body(body)
+        if self._part is Phase.IDLE:
+            self._complete()
+
+    def reply(self, request_id: bytes, content: bytes) -> None:
+        """Answer the request of which uvicorn does not know."""
+        self._parked = None
+        self.server_state.total_requests += 1
+        dated = b"".join([b"%s: %s\r\n" % pair for pair in self.server_state.default_headers])
+        self.transport.write(list_answer(dated, request_id, content))
+        self._settle()
 
     def on_body(self, body: bytes) -> None:
         self._note_parsed()
         if self.phase is Phase.ENDING:
             return
+        if self._parked is not None:
+            self._parked += body
+            return
         if not self._shed and not self.cycle.response_complete:
-            self.body_bytes += len(body)
-            self._all.arriving += len(body)
+            self._count(body)
             return super().on_body(body)
         self._unwanted_bytes += len(body)
         if self._unwanted_bytes > _UNWANTED_BYTES:
             self.drop(Phase.ENDING.value)
+
+    def _count(self, body: bytes) -> None:
+        self.body_bytes += len(body)
+        self._all.arriving += len(body)
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
             return
         self._note_parsed()
         self._part = Phase.IDLE
-        if not self._shed and self.phase is not Phase.ENDING:
-            super().on_message_complete()
-            if not self._all.capacity.arrived:
-                self.loop.call_soon(self._all.capacity.forget_arrived)
-            self._all.capacity.arrived += self._is_work()
+        if self._parked is not None:
+            if not self._all.desk.take(self, dict(self.headers), self._parked):
+                self.go_the_usual_way()
+        elif not self._shed and self.phase is not Phase.ENDING:
+            self._complete()
         self._shed = False
+
+    def _complete(self) -> None:
+        super().on_message_complete()
+        if not self._all.capacity.arrived:
+            self.loop.call_soon(self._all.capacity.forget_arrived)
+        self._all.capacity.arrived += self._is_work()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -168,6 +224,7 @@ class Connection(HttpToolsProtocol):
 
     def refuse(self, status: int, sentence: str) -> None:
         """Say why, and close the connection; if it is not the turn of such an answer, only close it."""
+        self._leave_desk()
         if not self._is_turn():
             return self._say_nothing_more()
         if self.cycle is not None:
@@ -177,7 +234,7 @@ class Connection(HttpToolsProtocol):
         self._all.count(Phase.ENDING.value)
         self._forget_body()
         self._all.move(self, Phase.ENDING)
-        self.transport.write(_answer(status, sentence, keep=False))
+        self.transport.write(refusal(status, sentence, keep=False))
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
@@ -194,8 +251,18 @@ class Connection(HttpToolsProtocol):
             return self._part is not Phase.BODY
         return self._part is Phase.BODY and not self.cycle.response_started and not self.pipeline
 
+    def shutdown(self) -> None:
+        self._leave_desk()
+        super().shutdown()
+
+    def _leave_desk(self) -> None:
+        self._all.desk.give_back(self)
+        if self._parked is not None:
+            self.go_the_usual_way()
+
     def drop(self, reason: str) -> None:
         """Close the connection at once, whatever has not been read."""
+        self._all.desk.give_back(self)
         self._all.count(reason)
         self._all.remove(self)
         self.phase = Phase.ENDING
@@ -245,14 +312,14 @@ class Connection(HttpToolsProtocol):
             return self.refuse(503, BUSY)
         self._all.metrics.requests.labels("none", method, "503").inc()
         self._shed = True
-        self.transport.write(_BUSY_ANSWER)
+        self.transport.write(BUSY_ANSWER)
 
     def _settle(self, begun: bool = False) -> None:
         """Note what the connection is doing now; a request that has begun starts the clock again."""
         if self.phase is Phase.ENDING or self.transport.is_closing():
             return
         complete = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
-        if self.pipeline or complete:
+        if self.pipeline or complete or self._parked is not None:
             phase = Phase.ANSWER
         elif self._part is Phase.IDLE and not self._n_messages:
             phase = Phase.OPEN
@@ -268,22 +335,3 @@ class Connection(HttpToolsProtocol):
     def _forget_body(self) -> None:
         self._all.arriving -= self.body_bytes
         self.body_bytes = 0
-
-
-def _answer(status: int, sentence: str, keep: bool) -> bytes:
-    """A whole answer of one sentence, as the app would send it."""
-    content = json.dumps({"error": sentence}).encode()
-    headers = [
-        (b"content-length", str(len(content)).encode()),
-        (b"content-type", b"application/json"),
-        *SAFE_HEADERS,
-        (b"cache-control", b"no-store"),
-    ]
-    if status == 503:
-        headers.append((b"retry-after", RETRY_SECONDS.encode()))
-    if not keep:
-        headers.append((b"connection", b"close"))
-    return STATUS_LINE[status] + b"".join(b"%s: %s\r\n" % pair for pair in headers) + b"\r\n" + content
-
-
-_BUSY_ANSWER = _answer(503, BUSY, keep=True)

@@ -18,6 +18,7 @@ from milrec.server.telemetry import Metrics, log
 
 if TYPE_CHECKING:
     from milrec.server.gate.connection import Connection
+    from milrec.server.gate.desk import Desk
 
 _ENDING_SECONDS = 2.0  # for a client to read why it was refused, before its connection is closed
 _UNREAD_SECONDS = 1.0  # that a client may leave an answer unread while others wait to get in
@@ -39,9 +40,9 @@ class Phase(Enum):
 class Connections:
     """All connections of a server, by what they are doing; in each phase, the longest there comes first."""
 
-    def __init__(self, limits: Limits, capacity: Capacity, metrics: Metrics, most: int) -> None:
+    def __init__(self, limits: Limits, capacity: Capacity, metrics: Metrics, desk: Desk, most: int) -> None:
         """`most` is the number that can be open at a time: no more than the system has file handles for."""
-        self.limits, self.capacity, self.metrics, self._most = limits, capacity, metrics, most
+        self.limits, self.capacity, self.metrics, self.desk, self._most = limits, capacity, metrics, desk, most
         self.arriving = 0  # bytes of bodies that are not complete
         self._phases: dict[Phase, dict[Connection, float]] = {phase: {} for phase in Phase}
         self._seconds = {

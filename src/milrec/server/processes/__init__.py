@@ -1,0 +1,1 @@
+"""Several processes that are one server: one socket, one metrics page, one reload and one stop for all."""
