@@ -82,7 +82,8 @@ def invalid_request(errors: Sequence[Any]) -> str:
     """What is wrong with a request before its body is looked at: its path, its query, or JSON that cannot be read."""
     first = errors[0]
     if first["type"] == "json_invalid":
-        return f"the body is not readable JSON ({first['ctx']['error'].removesuffix(' at')} at character {first['loc'][-1]})"
+        why = first["ctx"]["error"].removesuffix(" at")
+        return f"the body is not readable JSON ({why} at character {first['loc'][-1]})"
     if first["type"] == "missing" and first["loc"] == ("body",):
         return "the request needs a body, in JSON"
     return _sentence([{**one, "loc": one["loc"][1:]} for one in errors], BaseModel)
