@@ -75,7 +75,8 @@ def test_a_model_that_was_just_built_has_no_weights_and_scores_everything_0():
     model = SparseItemToItem(SparseEaseSettings(), N_ITEMS)
     assert model.flaw() is None and model.n_items == N_ITEMS
     assert not logits_of(model, 3).any()
-    assert not np.isfinite(model.likeness().of(3)).any()
+    alike = model.likeness().of
+    assert alike is not None and not np.isfinite(alike(3)).any()
 
 
 # What a file may hold

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from typing import Any
 
 import pytest
 
@@ -71,8 +72,18 @@ def watched(here, monkeypatch) -> list[str]:
     ways: list[str] = []
     desk, batcher = here.connections.desk, here.server.registry.batcher
     take, answer = desk.take, batcher.answer
-    monkeypatch.setattr(desk, "take", lambda *given: take(*given) and (ways.append("desk") or True))
-    monkeypatch.setattr(batcher, "answer", lambda *given: ways.append("usual") or answer(*given))
+
+    def taken(*given: Any) -> Any:
+        done = take(*given)
+        ways.extend(["desk"] if done else [])
+        return done
+
+    def answered(*given: Any) -> Any:
+        ways.append("usual")
+        return answer(*given)
+
+    monkeypatch.setattr(desk, "take", taken)
+    monkeypatch.setattr(batcher, "answer", answered)
     return ways
 
 
