@@ -379,3 +379,23 @@ def test_a_name_that_is_too_long_is_refused_before_any_work(tmp_path: Path) -> N
     with pytest.raises(FolderError, match="is too long"):
         write_json(tmp_path / ("é" * 120), 1)
     saved(tmp_path / ("n" * 230))
+
+
+def test_a_folder_that_is_replaced_while_it_is_read_is_refused(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = milrec.Interactions.load(work / "data")
+    second = milrec.simulate(milrec.Simulation(n_users=40, n_items=30, mean_shown=15), seed=5)
+    first.save(tmp_path / "data")
+    real = milrec.Interactions.read_from.__func__  # type: ignore[attr-defined]
+
+    def slowly(cls: type, manifest: object) -> object:
+        found = real(cls, manifest)
+        second.save(tmp_path / "data", replace=True)
+        return found
+
+    monkeypatch.setattr(milrec.Interactions, "read_from", classmethod(slowly))
+    with pytest.raises(FolderError, match="was replaced while it was being read; try again"):
+        milrec.Interactions.load(tmp_path / "data")
+    monkeypatch.undo()
+    assert milrec.Interactions.load(tmp_path / "data").fingerprint() == second.fingerprint()

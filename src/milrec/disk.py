@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
+import math
 import os
 import re
 import shutil
@@ -18,6 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from milrec.errors import MilrecError
 from milrec.interrupts import pause_point
@@ -25,6 +28,7 @@ from milrec.interrupts import pause_point
 _WINDOWS = sys.platform == "win32"
 _CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
+_DEEPEST = 50  # how deep JSON may be nested: our own is nested 8 deep
 _UNSYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}  # some file systems sync files, and no folders
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")  # how safetensors passes on what the system said
 
@@ -61,6 +65,41 @@ def read_text(file: Path, most: int = 1 << 27) -> str:
     if len(content) > most:
         raise ValueError(f"it is larger than {most >> 20} MiB")
     return content.decode("utf-8")
+
+
+def parse_json(text: str) -> Any:
+    """JSON; a ValueError for what other readers would understand otherwise, or choke on."""
+    value = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_number)
+    _check_plain(value)
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return found
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _check_plain(value: Any) -> None:
+    """Refuse values nested beyond reason, numbers beyond double precision and halves of characters."""
+    waiting = [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise ValueError(f"it is nested more than {_DEEPEST} deep")
+        if isinstance(one, dict):
+            waiting += [(inner, depth + 1) for pair in one.items() for inner in pair]
+        elif isinstance(one, list):
+            waiting += [(inner, depth + 1) for inner in one]
+        elif isinstance(one, str):
+            one.encode()
+        elif isinstance(one, float) and not math.isfinite(one):
+            raise ValueError("a number in it is too large")
 
 
 def sync_file(file: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from milrec.disk import (
     draft_folder,
     leftovers,
     make_folders,
+    parse_json,
     read_text,
     readable,
     remove_empty,
@@ -39,7 +39,6 @@ from milrec.locks import only_writer
 MANIFEST = "milrec.json"
 KINDS = ("data", "split", "model", "run")
 FORMAT_VERSION = 2  # the newest that is read; a folder is written in the oldest that can hold it
-_DEEPEST = 50  # how deep JSON may be nested: our own is nested 8 deep
 _LONGEST_NAME = 230  # bytes: a name on a disk has at most 255, and a draft's is longer by `..milrec-XXXXXXXX.tmp`
 _KEYS = {"format", "kind", "version", "facts", "files"}
 
@@ -114,41 +113,11 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """JSON as `write_json` writes it; what other readers would understand otherwise, or choke on, is refused."""
     try:
-        value = json.loads(read_text(path), object_pairs_hook=_without_repeats, parse_constant=_no_number)
-        _check_plain(value)
+        return parse_json(read_text(path))
     except FileNotFoundError:
         raise FolderError(f"there is no file '{path}'") from None
     except (ValueError, RecursionError, OSError) as error:
         raise FolderError(f"'{path}' is not readable JSON ({error})") from None
-    return value
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key occurs twice in one object")
-    return found
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not a number in JSON")
-
-
-def _check_plain(value: Any) -> None:
-    """Refuse values nested beyond reason, numbers beyond double precision and halves of characters."""
-    waiting = [(value, 1)]
-    while waiting:
-        one, depth = waiting.pop()
-        if depth > _DEEPEST:
-            raise ValueError(f"it is nested more than {_DEEPEST} deep")
-        if isinstance(one, dict):
-            waiting += [(inner, depth + 1) for pair in one.items() for inner in pair]
-        elif isinstance(one, list):
-            waiting += [(inner, depth + 1) for inner in one]
-        elif isinstance(one, str):
-            one.encode()
-        elif isinstance(one, float) and not math.isfinite(one):
-            raise ValueError("a number in it is too large")
 
 
 def _refuse_long_name(path: Path) -> None:
@@ -264,6 +233,32 @@ def open_folder(path: Path, kind: str) -> Manifest:
     for name, expected in files.items():
         _check_file(path, name, expected)
     return Manifest(path, kind, facts, {name: entry["sha256"] for name, entry in files.items()})
+
+
+@contextmanager
+def opened_folder(path: Path, kind: str) -> Iterator[Manifest]:
+    """A checked folder to be read in the block; refused at the end if another took its place meanwhile.
+
+    Files are found by their names: some of those that were read may then belong to the one, and some to the other.
+    """
+    path = Path(path)
+    bring_back(path)
+    before = _identity(path)
+    try:
+        yield open_folder(path, kind)
+    except FolderError:
+        if _identity(path) == before:
+            raise
+    if _identity(path) != before:
+        raise FolderError(f"'{path}' was replaced while it was being read; try again")
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def require_files(manifest: Manifest, names: list[str]) -> None:

@@ -71,5 +71,5 @@ def test_what_does_not_change_is_made_once(registry, monkeypatch):
     client = Client(create_app(Server(registry)))
     assert client.get("/docs").text == client.get("/docs").text == "page" and len(made) == 1
     recommender = registry.model("mil").recommender
-    assert recommender._likeness is recommender._likeness
+    assert recommender._nearness is recommender._nearness
     assert recommender.catalogue.falling is recommender.catalogue.falling

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 
 from milrec.data.stored import read_arrays, read_counts, read_ids, read_pair_columns, write_table
 from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError, cut
-from milrec.storage import Draft, Manifest, new_folder, open_folder, require_files
+from milrec.storage import Draft, Manifest, new_folder, opened_folder, require_files
 
 ADOPTERS = "adopters.arrow"  # in place of users and pairs, in a model folder without them
 Numbers = npt.NDArray[np.integer[Any]]
@@ -135,7 +135,8 @@ class Interactions:
     @classmethod
     def load(cls, path: str | Path) -> Interactions:
         """Open a data folder; its pairs are mapped into memory, not copied."""
-        return cls.read_from(open_folder(Path(path), "data"))
+        with opened_folder(Path(path), "data") as manifest:
+            return cls.read_from(manifest)
 
     def write_into(self, draft: Draft) -> None:
         """Write the tables, matrices and truth into a folder that is being made."""

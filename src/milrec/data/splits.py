@@ -30,7 +30,7 @@ from milrec.data.interactions import (
     write_pairs,
 )
 from milrec.errors import DataError, FolderError, SettingsError, unknown
-from milrec.storage import Manifest, new_folder, open_folder, require_files
+from milrec.storage import Manifest, new_folder, opened_folder, require_files
 
 Part = Literal["validation", "test"]
 Protocol = Literal["interactions", "users", "given"]
@@ -140,18 +140,18 @@ class Split:
 
     @classmethod
     def load(cls, path: str | Path) -> Split:
-        manifest = open_folder(Path(path), "split")
-        protocol, seed = manifest.facts.get("protocol"), _count(manifest, "seed", 2**63 - 1)
-        if protocol not in PROTOCOLS:
-            raise FolderError(f"'{path}' is damaged: protocol {protocol!r:.40} is not known")
-        train = Interactions.read_from(manifest)
-        first, second = (_read_part(manifest, name, protocol, train) for name in ("validation", "test"))
-        if protocol == "users":
-            validation, test = (_strangers(**read, dropped_targets=dropped) for read, dropped in (first, second))
-        else:
-            validation, test = _known_users(train, first, second)
-        left_out = {fact: _count(manifest, fact) for fact in _LEFT_OUT} if protocol == "given" else {}
-        return cls(train, validation, test, protocol, seed, left_out)
+        with opened_folder(Path(path), "split") as manifest:
+            protocol, seed = manifest.facts.get("protocol"), _count(manifest, "seed", 2**63 - 1)
+            if protocol not in PROTOCOLS:
+                raise FolderError(f"'{manifest.path}' is damaged: protocol {protocol!r:.40} is not known")
+            train = Interactions.read_from(manifest)
+            first, second = (_read_part(manifest, name, protocol, train) for name in ("validation", "test"))
+            if protocol == "users":
+                validation, test = (_strangers(**read, dropped_targets=dropped) for read, dropped in (first, second))
+            else:
+                validation, test = _known_users(train, first, second)
+            left_out = {fact: _count(manifest, fact) for fact in _LEFT_OUT} if protocol == "given" else {}
+            return cls(train, validation, test, protocol, seed, left_out)
 
 
 def _read_part(manifest: Manifest, name: str, protocol: str, train: Interactions) -> Kept:

@@ -84,11 +84,12 @@ class Decoder:
     def _proposed_roughly(self, latents: Floats, out: Scores) -> Proposed:
         rounded = self._rounded
         largest = min(_LARGEST_INPUT, (1 << 30) // (127 * self.weight.shape[1]))  # sums stay below 2³¹
-        scales = np.maximum(np.abs(latents).max(axis=1, initial=0.0), _TINY) / np.float32(largest)
-        numbers = np.rint(latents / scales[:, None]).astype(np.int16)
+        finite = np.where(np.isfinite(latents), latents, np.float32(0.0))  # others are scored again in any case
+        scales = np.maximum(np.abs(finite).max(axis=1, initial=0.0), _TINY) / np.float32(largest)
+        numbers = np.rint(finite / scales[:, None]).astype(np.int16)
         for user, row in enumerate(out):
             propose(numbers[user], scales[user], rounded.numbers, rounded.scales, self.bias, row)
-        lengths, lost = _lengths(latents), _lengths(latents - scales[:, None].astype(np.float64) * numbers)
+        lengths, lost = _lengths(latents), _lengths(finite - scales[:, None].astype(np.float64) * numbers)
         off = lengths * rounded.distance + lost * (self._largest_norm + rounded.distance)
         return self._within(lengths, off, latents, out)
 

@@ -27,7 +27,7 @@ from milrec.models.known import build_model, model_class, settings_type
 from milrec.models.settings import ModelSettings
 from milrec.records import Record, first_wrong
 from milrec.results import FitHistory
-from milrec.storage import Manifest, new_folder, open_folder, require_files
+from milrec.storage import Manifest, new_folder, opened_folder, require_files
 from milrec.training.progress import History, checked_history, history_of
 from milrec.training.settings import FitSettings, fit_settings
 
@@ -97,7 +97,11 @@ class Fitted:
             raise SettingsError(f"`models` is a list of classes, not {encoders!r:.60}")
         for encoder in encoders:
             encoder_settings(encoder)
-        manifest = open_folder(Path(path), "model")
+        with opened_folder(Path(path), "model") as manifest:
+            return cls._read_from(manifest, encoders)
+
+    @classmethod
+    def _read_from(cls, manifest: Manifest, encoders: Sequence[type[nn.Module]]) -> Fitted:
         require_files(manifest, [_WEIGHTS])
         facts, settings = _understood(manifest, encoders)
         if ADOPTERS in manifest.hashes:
