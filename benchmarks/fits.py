@@ -23,6 +23,7 @@ from milrec.metrics import ranking
 from milrec.models.known import build_model
 from milrec.training.adam import Adam
 from milrec.training.batches import batches
+from milrec.training.choices import Shape
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
 from milrec.training.progress import Watch
@@ -87,7 +88,7 @@ def whole_step(folder: Path) -> dict[str, Any]:
 def whole_fit(folder: Path) -> dict[str, Any]:
     """A default MIL fit, to within 0.002 of its best validation NDCG@100."""
     split = large_split(folder)
-    settings = settings_for("dae", "mil").for_data(split.train.n_users, split.train.n_items)
+    settings = settings_for("dae", "mil").for_data(Shape.of(split.train))
     judge = validation_measure("ndcg@100", settings, split.train, split.validation)
     model = build_model(settings.model, split.train.n_users, split.train.n_items)
     before, started = memory_now(), time.perf_counter()
@@ -252,7 +253,7 @@ def _with_all_threads(work: Callable[[], None]) -> Callable[[], None]:
 
 def _until(split: Split, settings: FitSettings, wanted: float) -> dict[str, Any]:
     """Seconds of a fit, including its validations, until a test measure is reached; judging on test is not counted."""
-    settings = settings.for_data(split.train.n_users, split.train.n_items)
+    settings = settings.for_data(Shape.of(split.train))
     validate = validation_measure("ndcg@100", settings, split.train, split.validation)
     test = validation_measure("ndcg@100", settings, split.train, split.test)
     model = build_model(settings.model, split.train.n_users, split.train.n_items)

@@ -16,6 +16,7 @@ from milrec.data.interactions import Interactions
 from milrec.models.known import build_model
 from milrec.recommender import Recommender
 from milrec.training.artifact import Fitted
+from milrec.training.choices import Shape
 from milrec.training.presets import settings_for
 
 _N_ITEMS = 20_000
@@ -59,7 +60,7 @@ def _in_turns(rivals: dict[str, Callable[[int], Any]]) -> dict[str, float]:
 
 def _recommender(train: Interactions, kind: str) -> Recommender:
     """Weights as they are before a fit, but of the size that they have after one: no time depends on more."""
-    settings = settings_for(kind, "mil").for_data(train.n_users, train.n_items)
+    settings = settings_for(kind, "mil").for_data(Shape.of(train))
     model: Any = build_model(settings.model, train.n_users, train.n_items)
     model.initialise(0)
     with torch.no_grad():

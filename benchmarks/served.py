@@ -17,6 +17,7 @@ from benchmarks.load import post
 from benchmarks.shapes import growing_data
 from milrec.models.known import build_model
 from milrec.training.artifact import Fitted
+from milrec.training.choices import Shape
 from milrec.training.presets import settings_for
 
 N_ITEMS = 20_000
@@ -27,7 +28,7 @@ def model_folder(folder: Path, seed: int = 0) -> Path:
     place = folder / ("model" if seed == 0 else f"model-{seed}")
     if not place.exists():
         train = growing_data(N_ITEMS)
-        settings = settings_for("dae", "mil").for_data(train.n_users, train.n_items)
+        settings = settings_for("dae", "mil").for_data(Shape.of(train))
         model = build_model(settings.model, train.n_users, train.n_items)
         model.initialise(seed)
         Fitted(model, settings, train, train.adopted, seed).save(place)

@@ -31,7 +31,7 @@ from milrec.training.batches import Batch
 from milrec.training.presets import settings_for
 from milrec.training.settings import TargetSettings
 from milrec.training.steps import batch_loss, decay_slopes
-from milrec.training.targets import dense_targets, draw_targets, n_missing_drawn
+from milrec.training.targets import Draws, dense_targets, draw_targets, n_missing_drawn
 
 N_USERS, N_ITEMS = 9, 14
 MIL_GRID = [(5e1, 2), (1e3, 4), (2e4, 6), (5e5, 10), (1e6, 10), (5e6, 10), (5e9, 15)]
@@ -94,7 +94,13 @@ def test_equation_4_sums_over_the_target_set_with_a_confidence_of_1_and_averages
     model = build_model(settings.model, N_USERS, N_ITEMS)
     model.initialise(0)
     adopted = (known == 1).astype(np.float32)
-    targets = draw_targets(rows(adopted), Rows.none(N_USERS), N_ITEMS, settings.target_set, 5, np.random.default_rng(0))
+    targets = draw_targets(
+        rows(adopted),
+        Rows.none(N_USERS),
+        settings.target_set,
+        Draws.by_popularity(np.ones(N_ITEMS), 5),
+        np.random.default_rng(0),
+    )
     missing = dense_targets(targets, N_ITEMS, pairs=False).missing.numpy()
     inputs = adopted / np.sqrt(adopted.sum(axis=1, keepdims=True))
     everything = np.arange(N_ITEMS, dtype=np.int32)
@@ -247,7 +253,9 @@ def test_section_3_3_a_target_set_joins_the_adopted_items_with_a_multiple_of_the
     n_drawn = n_missing_drawn(csr_array(adopted), factor)
     assert n_drawn == round(factor * np.median(adopted.sum(axis=1)))
     settings = TargetSettings(target_factor=factor)
-    drawn = draw_targets(rows(adopted), Rows.none(20), 2000, settings, n_drawn, np.random.default_rng(1))
+    drawn = draw_targets(
+        rows(adopted), Rows.none(20), settings, Draws.by_popularity(np.ones(2000), n_drawn), np.random.default_rng(1)
+    )
     targets = dense_targets(drawn, 2000, pairs=False)
     missing = targets.missing.numpy()
     assert np.array_equal(targets.adopted.numpy(), adopted)

@@ -18,7 +18,7 @@ from milrec.losses import (
     SquareLoss,
     Targets,
 )
-from milrec.training.targets import dense_targets, draw_targets
+from milrec.training.targets import Draws, dense_targets, draw_targets
 
 ADOPTED = [[1, 0, 0, 1, 0], [0, 1, 0, 0, 0]]
 REJECTED = [[0, 0, 1, 0, 0], [0, 0, 0, 0, 1]]
@@ -66,7 +66,7 @@ def drawn_partners(adopted, random) -> torch.Tensor:
     """The partners that a fit would draw for every item."""
     rows = Rows.of(csr_array(np.array(adopted, dtype=np.float32)), np.arange(len(adopted)))
     n_items = len(adopted[0])
-    drawn = draw_targets(rows, Rows.none(rows.n_rows), n_items, None, 1, random)
+    drawn = draw_targets(rows, Rows.none(rows.n_rows), None, Draws.by_popularity(np.ones(n_items), 1), random)
     partner = dense_targets(drawn, n_items, True).partner
     assert partner is not None
     return partner

@@ -17,7 +17,13 @@ from pydantic import Field
 from milrec.settings import Section
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from torch import Tensor, device
+
+    Floats = npt.NDArray[np.float64]
+
+_ROUNDS = 30  # in which a resting preference settles
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,11 @@ class SquareLoss(Section):
         zero = (missing_weight * targets.missing + targets.rejected) * preference.square()
         return (adopted_weight * adopted + zero).sum(dim=1)
 
+    def resting_preference(self, odds: Floats, weight: float) -> Floats:
+        """Of a user about whom nothing is known: P·C₁·(1-q) = (1-P)·C₀·w·q, with the odds of adoption P/(1-P)."""
+        ratio = 1.0 if self.confidence is None else self.confidence + 1
+        return ratio * odds / (ratio * odds + weight)
+
 
 class PointwiseCrossEntropy(Section):
     """-C(p)·log q - (1-p)·log(1-q) (equation 2), q kept within [ε, 1-ε].
@@ -70,6 +81,11 @@ class PointwiseCrossEntropy(Section):
         adopted = -(self.confidence or 1.0) * targets.adopted * kept.log()
         zero = -(targets.missing + targets.rejected) * (1 - kept).log()
         return (adopted + zero).sum(dim=1)
+
+    def resting_preference(self, odds: Floats, weight: float) -> Floats:
+        """Of a user about whom nothing is known: P·C·(1-q) = (1-P)·w·q, with the odds of adoption P/(1-P)."""
+        ratio = self.confidence or 1.0
+        return ratio * odds / (ratio * odds + weight)
 
 
 class PairwiseCrossEntropy(Section):
@@ -143,6 +159,18 @@ class MissingInformationLoss(Section):
     def missing_term(self, preference: Tensor) -> Tensor:
         """A·(q-½)^(2γ), drawn in the paper's figure 1; the square first, so that any γ has a real value."""
         return self.missing_weight * (preference - 0.5).square().pow(self.missing_exponent)
+
+    def resting_preference(self, odds: Floats, weight: float) -> Floats:
+        """Of a user about whom nothing is known, with the odds of adoption o = P/(1-P) and the weight w of the missing
+        term: o·γ₊·(1-q)^(γ₊-1) = 2γ·w·A·d^(2γ-1), d = q-½, by putting q in again; with γ₊ = 1 the first is exact.
+        """
+        wall = 2 * self.missing_exponent * max(weight * self.missing_weight, 1e-300)
+        distance = 0 * odds
+        for _ in range(_ROUNDS if self.adopted_exponent != 1 else 1):
+            pull = self.adopted_exponent * (0.5 - distance) ** (self.adopted_exponent - 1)
+            distance = (odds * pull / wall) ** (1 / (2 * self.missing_exponent - 1))
+            distance = distance.clip(0, 0.5)
+        return 0.5 + distance
 
 
 Loss = Annotated[

@@ -25,6 +25,7 @@ from milrec.lists.nearness import Nearest, Nearness
 from milrec.lists.query import Answer, Asked, Query, Wanted, Wishes, ask, known_user, list_length, wanted
 from milrec.lists.scores import Scorer
 from milrec.training.artifact import Fitted
+from milrec.training.choices import Shape
 from milrec.training.presets import settings_for
 from milrec.training.progress import Report, Watch
 from milrec.training.settings import FitSettings
@@ -58,7 +59,7 @@ def fit(
     else:
         settings = model.with_values(values)
     train, seed = split.train, checked_seed(seed)
-    settings = settings.for_data(train.n_users, train.n_items)
+    settings = settings.for_data(Shape.of(train))
     fitted = settings.new_model(train.n_users, train.n_items, seed)
     started = time.monotonic()
     validate = None

@@ -21,7 +21,7 @@ from milrec.models.known import build_model
 from milrec.models.settings import AutoencoderSettings
 from milrec.training.fused import FusedLoss
 from milrec.training.settings import TargetSettings
-from milrec.training.targets import dense_targets, draw_targets
+from milrec.training.targets import Draws, dense_targets, draw_targets
 
 N_USERS, N_ITEMS, N_FACTORS = 7, 300, 5
 TARGET_SETS = ("per_user", "shared", "expectation", "all")
@@ -78,7 +78,8 @@ def known(n_users=N_USERS, rejections=True, adoptions=True, seed=0):
 def targets_of(target_set, n_drawn=20, seed=5, **options):
     settings = None if target_set == "multinomial" else TargetSettings(target_set=target_set)
     adopted, rejected = known(**options)
-    return draw_targets(adopted, rejected, N_ITEMS, settings, n_drawn, np.random.default_rng(seed))
+    draws = Draws.by_popularity(np.arange(N_ITEMS), n_drawn)  # items stand for different numbers of others
+    return draw_targets(adopted, rejected, settings, draws, np.random.default_rng(seed))
 
 
 def model_of(decoder, scale=20.0):

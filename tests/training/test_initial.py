@@ -7,17 +7,19 @@ import torch
 import milrec
 from milrec.kernels.sparse import Rows
 from milrec.kernels.threads import thread_pool
+from milrec.losses import MissingInformationLoss, Targets
 from milrec.models.factorization import MatrixFactorization
 from milrec.models.inputs import unit_rows
 from milrec.models.known import build_model
-from milrec.training.initial import directions, start
+from milrec.training.choices import Shape
+from milrec.training.initial import directions, resting_biases, start
 from milrec.training.presets import settings_for
 
 
 def started(data, model="dae", threads=1, **values):
     settings = settings_for(model, "mil", {"n_factors": 6, "threads": threads, **values})
     built = build_model(settings.model, data.n_users, data.n_items)
-    start(built, data, settings, 3)
+    start(built, data, settings.for_data(Shape.of(data)), 3)
     return built
 
 
@@ -75,3 +77,45 @@ def test_where_data_has_fewer_directions_than_the_model_the_others_stay_random()
     assert not torch.equal(model.decoder_weight[:, :2], random.decoder_weight[:, :2])
     assert torch.equal(model.decoder_weight[:, 3:], random.decoder_weight[:, 3:])
     assert model.decoder_weight.isfinite().all()
+
+
+@pytest.mark.parametrize("loss", ["mil", "pointwise", "square"])
+@pytest.mark.parametrize("target_set", ["expectation", "all"])
+def test_biases_at_rest_are_where_the_loss_has_no_slope_for_a_user_of_whom_nothing_is_known(loss, target_set):
+    """Users like all others: the mean slope by the bias, adopters against the others, is nought."""
+    adopters = [9, 5, 3, 1, 1, 4, 2, 5]
+    users = [user for count in adopters for user in range(count)]
+    items = [item for item, count in enumerate(adopters) for _ in range(count)]
+    data = milrec.read({"user": users, "item": items})
+    settings = settings_for("dae", loss, {"target_set": target_set, "target_factor": 5}).for_data(Shape.of(data))
+    median = np.median(np.diff(data.adopted.indptr))
+    weight = 1.0 if target_set == "all" else min(1.0, 5 * median / 8)
+    logits = torch.from_numpy(resting_biases(data, settings)).double().requires_grad_()
+    share = torch.tensor(adopters, dtype=torch.float64) / (data.n_users + 1)
+    nothing = torch.zeros(1, 8, dtype=torch.float64)
+    targets = Targets(share[None], nothing, weight * (1 - share)[None])
+    settings.loss(logits[None], logits.sigmoid()[None], targets).sum().backward()
+    inside = logits.detach().numpy() < 2.9  # the first would be where a sigmoid is flat
+    assert inside.sum() >= 7 and logits.grad.numpy()[inside] == pytest.approx(np.zeros(inside.sum()), abs=2e-6)
+
+
+def test_with_another_exponent_biases_rest_too():
+    loss = MissingInformationLoss(adopted_exponent=2)
+    odds = np.array([1e-4, 1e-2, 0.5])
+    q = loss.resting_preference(odds, 0.05)
+    assert odds * 2 * (1 - q) == pytest.approx(20 * 0.05 * 1e6 * (q - 0.5) ** 19, rel=1e-6)
+
+
+def test_biases_stay_where_a_sigmoid_has_a_slope(small_catalogue):
+    for values in ({"missing_weight": 0}, {"missing_weight": 1e-9}, {"target_factor": 1e-9}):
+        settings = settings_for("dae", "mil", {"start_bias": "rest", **values}).for_data(Shape.of(small_catalogue))
+        biases = resting_biases(small_catalogue, settings)
+        assert np.isfinite(biases).all() and biases.max() <= 3
+
+
+def test_items_without_an_adopter_rest_below_all_others():
+    data = milrec.read({"user": [0, 0, 1, 2], "item": ["a", "b", "a", "c"]})
+    alone = data.subset(np.array([True, True, False]), np.array([True, True, True]))
+    settings = settings_for("dae", "mil", {"start_bias": "rest"}).for_data(Shape.of(alone))
+    biases = resting_biases(alone, settings)
+    assert biases[2] < biases[1] < biases[0] and np.isfinite(biases).all()

@@ -26,9 +26,10 @@ from milrec.kernels.sparse import Rows
 from milrec.models.inputs import unit_rows
 from milrec.models.known import build_model
 from milrec.training import batches, checkpoints, loop
+from milrec.training.choices import Shape
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
-from milrec.training.progress import Progress, Watch
+from milrec.training.progress import History, Progress, Watch
 from milrec.training.settings import TrainingSettings
 from pausing import Pause
 
@@ -200,7 +201,7 @@ def test_epochs_are_passes_over_the_users_and_iterations_are_steps(checkerboard)
 
 @pytest.mark.parametrize("batch_size", [1, 7, 20, 59, 60, 100])
 def test_every_epoch_sees_every_user_once(checkerboard, batch_size):
-    settings = quick("mf", batch_size=batch_size, epochs=2).for_data(60, 20)
+    settings = quick("mf", batch_size=batch_size, epochs=2).for_data(Shape(60, 20, 300))
     steps, model = loop._Steps(60, settings), build_model(settings.model, 60, 20)
     every_step = list(batches.batches(checkerboard, model, settings, 0, range(steps.total)))
     assert [batch.iteration for batch in every_step] == list(range(steps.total))
@@ -290,6 +291,41 @@ def test_early_stopping_keeps_the_best_weights(checkerboard):
     assert (history.best, history.kept_iteration, history.stopped_early) == (0.5, 8, True)
     best, _ = fitted(checkerboard, quick(iterations=8))
     assert weight_bytes(model) == weight_bytes(best)
+
+
+def stops_after(measures, **values):
+    """How many of these measures a fit asks for before it stops, or None if it wants more."""
+    history, settings = (
+        History(),
+        quick(**{"validate_every": 50, "slack": 0.002, **values}).for_data(Shape(60, 20, 300)),
+    )
+    for number, measure in enumerate(measures, start=1):
+        history.iterations.append(50 * number)
+        history.measures.append(measure)
+        if loop._exhausted(history, settings.training):
+            return number
+    return None
+
+
+AVERAGED = {"schedule": "inverse_sqrt", "averaging": 0.15, "warmup": 100, "patience": 4}
+
+
+def test_a_fit_that_falls_clearly_stops_at_once_where_weights_are_averaged():
+    assert stops_after([0.23, 0.30, 0.323, 0.313, 0.289, 0.27], **AVERAGED) == 5
+    assert stops_after([0.23, 0.30, 0.323, 0.321, 0.3205, 0.3203, 0.3202, 0.32], **AVERAGED) == 7  # not clearly
+    assert stops_after([0.23, 0.30, 0.323, 0.313, 0.289, 0.27], **{**AVERAGED, "averaging": 0}) is None
+
+
+def test_a_dip_at_the_beginning_does_not_end_a_fit():
+    """What point-wise cross-entropy with shared draws does on citeulike-a from biases of 0."""
+    dip = [0.0345, 0.0029, 0.0074, 0.0095, 0.0111, 0.0186, 0.0302, 0.09, 0.15]
+    assert stops_after(dip, **AVERAGED) is None
+    assert stops_after([0.05, 0.04, 0.03, 0.02, 0.01, 0.009], **{**AVERAGED, "warmup": 400}) is None
+
+
+def test_no_fit_stops_while_its_measure_rises():
+    assert stops_after([0.5, 0.4, 0.3, 0.2, 0.3, 0.4, 0.39], patience=3) == 4
+    assert stops_after([0.5, 0.4, 0.3, 0.31, 0.32, 0.31], patience=3) == 6
 
 
 def test_the_first_of_equally_good_weights_is_kept(checkerboard):
@@ -389,6 +425,7 @@ import torch
 
 from milrec.data.interactions import Interactions
 from milrec.models.known import build_model
+from milrec.training.choices import Shape
 from milrec.training.loop import fit
 from milrec.training.progress import Watch
 from milrec.training.settings import fit_settings

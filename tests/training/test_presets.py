@@ -10,6 +10,7 @@ from milrec.models.settings import (
     FactorizationSettings,
     VariationalSettings,
 )
+from milrec.training.choices import Shape
 from milrec.training.presets import PAPER_MODELS, settings_for
 from milrec.training.settings import TargetSettings, TrainingSettings, fit_settings
 
@@ -121,28 +122,68 @@ def test_the_defaults_need_no_set_length(model, loss):
     training = settings_for(model, loss).training
     assert (training.epochs, training.iterations, training.batch_size) == (None, None, None)
     assert (training.learning_rate, training.schedule, training.averaging) == (5e-3, "inverse_sqrt", 0.15)
-    assert (training.validate_every, training.patience, training.slack) == (50, 6, 0.002)
+    assert (training.validate_every, training.patience, training.slack) == (50, 4, 0.002)
 
 
 @pytest.mark.parametrize(
     ("n_users", "batch_size"), [(1, 100), (6_000, 100), (6_060, 101), (12_000, 200), (30_000, 500), (10**6, 500)]
 )
 def test_a_batch_is_a_60th_of_the_users_but_from_100_to_500(n_users, batch_size):
-    assert settings_for("dae", "mil").for_data(n_users, 10).training.batch_size == batch_size
-    assert settings_for("dae", "mil", {"batch_size": 7}).for_data(n_users, 10).training.batch_size == 7
+    dense = Shape(n_users, 10, 10**6)
+    assert settings_for("dae", "mil").for_data(dense).training.batch_size == batch_size
+    assert settings_for("dae", "mil", {"batch_size": 7}).for_data(dense).training.batch_size == 7
+
+
+@pytest.mark.parametrize(
+    ("n_users", "n_items", "batch_size"),
+    [(30_000, 5_000, 500), (30_000, 41_000, 121), (30_000, 200_000, 100), (12_000, 5_000, 200)],
+)
+def test_batches_are_smaller_where_data_is_sparse_and_the_catalogue_wide(n_users, n_items, batch_size):
+    sparse, dense = Shape(n_users, n_items, 20 * n_items), Shape(n_users, n_items, 60 * n_items)
+    assert settings_for().for_data(sparse).training.batch_size == batch_size
+    assert settings_for().for_data(dense).training.batch_size == min(n_users // 60, 500)
+
+
+@pytest.mark.parametrize(
+    ("pairs_per_item", "start"), [(39.9, ("rest", 0.1, 100)), (40, ("zero", 0.05, 200)), (400, ("zero", 0.05, 200))]
+)
+def test_a_fit_starts_with_biases_at_rest_where_items_have_few_adopters(pairs_per_item, start):
+    shape = Shape(20_000, 10_000, int(pairs_per_item * 10_000))
+    for loss in ("mil", "pointwise", "square"):
+        training = settings_for("dae", loss).for_data(shape).training
+        assert (training.start_bias, training.start_logit, training.warmup) == start
+    chosen = {"start_bias": "zero", "start_logit": 0.7, "warmup": 9}
+    training = settings_for("dae", "mil", chosen).for_data(shape).training
+    assert (training.start_bias, training.start_logit, training.warmup) == ("zero", 0.7, 9)
+
+
+def test_data_with_few_users_is_not_sparse_for_that_alone():
+    """MovieLens-100K: 38 adopters for each item, but four in a hundred of all pairs."""
+    assert not Shape(942, 1_447, 55_000).sparse
+    assert Shape(1_892, 17_632, 74_268).sparse  # Last.fm-2K
+
+
+@pytest.mark.parametrize(("model", "loss"), [("dae", "multinomial"), ("dae", "pairwise"), ("mf", "mil"), ("vae", None)])
+def test_biases_start_at_zero_where_a_loss_has_no_rest_or_nothing_was_measured(model, loss):
+    assert settings_for(model, loss).for_data(Shape(5_000, 10_000, 100_000)).training.start_bias == "zero"
+
+
+def test_biases_at_rest_are_refused_where_a_loss_has_no_rest():
+    with pytest.raises(SettingsError, match="start_bias 'rest' is for a sigmoid decoder with loss mil, pointwise"):
+        settings_for("dae", "pairwise", {"start_bias": "rest"})
 
 
 @pytest.mark.parametrize(("n_items", "target_set"), [(1, "expectation"), (50_000, "expectation"), (50_001, "shared")])
 def test_the_size_of_the_catalogue_decides_on_the_target_set_where_it_is_auto(n_items, target_set):
-    assert settings_for("dae", "mil").for_data(10, n_items).target_set.target_set == target_set
+    assert settings_for("dae", "mil").for_data(Shape(10, n_items, 10)).target_set.target_set == target_set
     for chosen in ("per_user", "shared", "expectation", "all"):
         settings = settings_for("dae", "mil", {"target_set": chosen})
-        assert settings.for_data(10, n_items).target_set.target_set == chosen
+        assert settings.for_data(Shape(10, n_items, 10)).target_set.target_set == chosen
 
 
 @pytest.mark.parametrize("name", [*PAPER_MODELS, "popularity"])
 def test_the_size_of_the_data_decides_nothing_for_the_papers_rows_and_popularity(name):
-    assert settings_for(name).for_data(10**6, 10**6) == settings_for(name)
+    assert settings_for(name).for_data(Shape(10**6, 10**6, 10**6)) == settings_for(name)
 
 
 def test_an_unknown_model_is_an_error_that_lists_the_known():

@@ -172,11 +172,12 @@ def cells_within(indptr, columns, user, start, stop):
 
 
 @compiled
-def block_slopes(kind, p, z, bias, start, weight, share, cells, bias_slopes):
+def block_slopes(kind, p, z, bias, start, weight, counts, share, cells, bias_slopes):
     """Overwrite a block of logits (n_users, n_columns) with slopes, and sum them into bias_slopes; return its loss.
 
-    Missing items have the user's `weight`, except in `cells` (indptr, columns, roles, weights): by user, in ascending
-    columns, adopted and rejected items (with weight `share`) and missing ones with a weight of their own.
+    Missing items have the user's `weight` times the column's `counts`, except in `cells` (indptr, columns, roles,
+    weights): by user, in ascending columns, adopted and rejected items (with weight `share`) and missing ones with a
+    weight of their own.
     """
     indptr, columns, roles, weights = cells
     n = z.shape[1]
@@ -187,7 +188,7 @@ def block_slopes(kind, p, z, bias, start, weight, share, cells, bias_slopes):
         row = z[user]
         for j in range(n):
             row[j] += bias[j]
-            row_weight[j] = weight[user]
+            row_weight[j] = weight[user] * counts[j]
         low, high = cells_within(indptr, columns, user, start, start + n)
         for c in range(low, high):
             place = columns[c] - start
@@ -205,7 +206,7 @@ def block_slopes(kind, p, z, bias, start, weight, share, cells, bias_slopes):
 
 
 @compiled
-def pair_block_slopes(kind, p, z, bias, start, items, weight, share, cells, pairs, bias_slopes, partner_slopes):
+def pair_block_slopes(kind, p, z, bias, start, items, weight, counts, share, cells, pairs, bias_slopes, partner_slopes):
     """The same for the pair-wise losses: each missing or rejected item with a partner among the adopted ones.
 
     `pairs` are (indptr, adopted logits, keys) by user; the adopted items' slopes are added to `partner_slopes`. An
@@ -221,7 +222,9 @@ def pair_block_slopes(kind, p, z, bias, start, items, weight, share, cells, pair
         row = z[user]
         first = adopted_indptr[user]
         n_adopted = adopted_indptr[user + 1] - first
-        row_weight[:] = weight[user] if n_adopted else f4(0.0)
+        own_weight = weight[user] if n_adopted else f4(0.0)
+        for j in range(n):
+            row_weight[j] = own_weight * counts[j]
         low, high = cells_within(indptr, columns, user, start, start + n)
         for c in range(low, high):
             own = share if roles[c] == REJECTED else weights[c]

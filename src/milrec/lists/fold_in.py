@@ -35,7 +35,7 @@ from milrec.models.factors import Factors
 from milrec.models.inputs import Users
 from milrec.training.fused import compiled_loss
 from milrec.training.settings import GradientFit
-from milrec.training.targets import TargetSet, draw_targets, n_missing_drawn
+from milrec.training.targets import Draws, TargetSet, draw_targets
 
 _MOST_STEPS = 60  # a user takes 10 to 20 of them
 _ACTIVATIONS = {"linear": LINEAR, "sigmoid": SIGMOID, "tanh": TANH, "relu": RELU}
@@ -50,11 +50,11 @@ class FoldIn:
 
     model: Factors
     settings: GradientFit
-    n_drawn: int  # missing items in a target set
+    draws: Draws  # of missing items
 
     @classmethod
     def of(cls, model: Any, settings: Any, train: Interactions) -> FoldIn:
-        return cls(model, settings, n_missing_drawn(train.adopted, settings.target_factor))
+        return cls(model, settings, Draws.of(train, settings.target_factor))
 
     def latents(self, users: Users) -> Tensor:
         """Latents of new users, one row for each."""
@@ -66,8 +66,7 @@ class FoldIn:
         if target_set is not None and target_set.target_set != "all":
             target_set = target_set.model_copy(update={"target_set": "expectation"})
         nothing_is_drawn = np.random.default_rng(0)
-        known = (users.adopted, users.rejected, self.model.n_items)
-        return draw_targets(*known, target_set, self.n_drawn, nothing_is_drawn)
+        return draw_targets(users.adopted, users.rejected, target_set, self.draws, nothing_is_drawn)
 
     def _minimised(self, targets: TargetSet) -> Floats:
         """The latents that minimise Σ over users of loss + decay: of the mean in the fit, |U| times a user's share."""

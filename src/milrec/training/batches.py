@@ -20,7 +20,7 @@ from milrec.kernels.sparse import Rows, Transposed
 from milrec.models.contract import GradientModel
 from milrec.models.inputs import Users
 from milrec.training.settings import GradientFit
-from milrec.training.targets import TargetSet, draw_targets, n_missing_drawn
+from milrec.training.targets import Draws, TargetSet, draw_targets
 
 _BATCHES_AHEAD = 3
 
@@ -97,12 +97,11 @@ class _BatchMaker:
         n_columns = model.reader.n_columns
         self.counts = np.zeros(n_columns, dtype=np.int64)
         self.first_rows = np.arange(0 if settings.samples else n_columns, dtype=np.int32)  # a sampled step touches few
-        self.n_drawn = n_missing_drawn(train.adopted, settings.target_factor)
+        self.draws = Draws.of(train, settings.target_factor)
 
     def batch(self, numbers: npt.NDArray[np.int64], iteration: int, random: np.random.Generator) -> Batch:
         users = Users(Rows.of(self.train.adopted, numbers), Rows.of(self.train.rejected, numbers), numbers)
-        known = (users.adopted, users.rejected, self.train.n_items)
-        targets = draw_targets(*known, self.target_set, self.n_drawn, random)
+        targets = draw_targets(users.adopted, users.rejected, self.target_set, self.draws, random)
         inputs = self.model.reader.corrupted_inputs(users, random)
         transposed = inputs.transposed(self.first_rows, self.counts)
         return Batch(iteration, inputs, transposed, targets, self.model.noise(users.n_users, random))

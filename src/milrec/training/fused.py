@@ -52,6 +52,7 @@ class _Columns:
     bias: Floats  # (n_columns,)
     items: npt.NDArray[np.int32]  # (n_columns,) their numbers; empty where columns are items
     missing_weight: Floats  # (n_users,) of a missing item, divided by the size of the batch
+    counts: Floats  # (n_columns,) how many missing items each column stands for
     cells: Cells  # where something else is known
     pairs: Pairs | None  # for the pair-wise losses
 
@@ -98,6 +99,7 @@ class FusedLoss:
         self.gradients: dict[str, RowGradient] = {}
         self._counts = np.zeros(len(self.bias), dtype=np.int64)
         self._all_items = np.arange(len(self.bias), dtype=np.int32)
+        self._ones = np.ones(len(self.bias), dtype=np.float32)
         self._no_pairs = Rows.none(0).transposed(self._all_items, self._counts)
 
     def __call__(self, latent: Tensor, targets: TargetSet) -> Tensor:
@@ -119,7 +121,7 @@ class FusedLoss:
         )
         no_names = self._all_items[:0]
         pairs = self._pairs(latent, targets)
-        columns = _Columns(self.weight, self.bias, no_names, targets.weight * share, cells, pairs)
+        columns = _Columns(self.weight, self.bias, no_names, targets.weight * share, self._ones, cells, pairs)
         sums = _Sums(self.memory, latent, columns, len(columns.blocks(len(latent))))
         if self.kind == loss_kernels.MULTINOMIAL:
             self._multinomial(latent, columns, sums)
@@ -131,7 +133,7 @@ class FusedLoss:
 
     def _sampled(self, latent: Tensor, targets: TargetSet) -> tuple[float, Tensor]:
         """Over the drawn items by matrix products, and over the known pairs by dot products."""
-        assert targets.items is not None
+        assert targets.items is not None and targets.item_weight is not None
         drawn, share = targets.items, np.float32(1 / len(latent))
         known = [rows for rows in (targets.adopted, targets.rejected) if len(rows.items)]
         roles = [ADOPTED if rows is targets.adopted else REJECTED for rows in known]
@@ -141,7 +143,8 @@ class FusedLoss:
             *(drawn, self._counts),
         )
         pairs = self._pairs(latent, targets)
-        columns = _Columns(weight, self.bias[drawn], drawn, targets.weight * share, cells, pairs)
+        missing = (targets.weight * share, targets.item_weight)
+        columns = _Columns(weight, self.bias[drawn], drawn, *missing, cells, pairs)
         sums = _Sums(self.memory, latent, columns, len(columns.blocks(len(latent))))
         slopes = [(rows, np.zeros(len(rows.items), dtype=np.float32)) for rows in known]
         tasks = self._lane_tasks(latent, columns, sums)
@@ -174,12 +177,24 @@ class FusedLoss:
                     common = (self.kind, self.parameters, logits.numpy(), columns.bias[block], block.start)
                     if columns.pairs is None:
                         sums.values[number] = loss_kernels.block_slopes(
-                            *common, columns.missing_weight, share, columns.cells, sums.bias[block]
+                            *common,
+                            columns.missing_weight,
+                            columns.counts[block],
+                            share,
+                            columns.cells,
+                            sums.bias[block],
                         )
                     else:
                         sums.values[number] = loss_kernels.pair_block_slopes(
-                            *(*common, columns.items, columns.missing_weight, share, columns.cells, columns.pairs),
-                            *(sums.bias[block], sums.partners[lane]),
+                            *(
+                                *common,
+                                columns.items,
+                                columns.missing_weight,
+                                columns.counts[block],
+                                share,
+                                columns.cells,
+                            ),
+                            *(columns.pairs, sums.bias[block], sums.partners[lane]),
                         )
                     sums.lanes[lane].addmm_(logits, weight)
                     torch.mm(logits.T, latent, out=sums.weight[block])

@@ -2,7 +2,8 @@
 
 The matrix of adopted pairs, its rows and columns divided by √adopted and √adopters, is S ≈ U·Σ·V'. An encoder
 W = N^-½·V·Σ and a decoder W' = N^½·V (N the adopters of each item) list as a truncated SVD does; scaled down to small
-logits they are a direction more than a place, and the fit does the rest in far fewer steps.
+logits they are a direction more than a place, and the fit does the rest in far fewer steps. Biases start at 0, or where
+the loss would put them if nothing were known about users but how often each item is adopted.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from milrec.kernels.losses import pair_logits
 from milrec.kernels.rows import weighted_rows
 from milrec.kernels.sparse import Rows
 from milrec.kernels.threads import Pool, over_users, thread_pool, zeros
+from milrec.losses import MissingInformationLoss
 from milrec.models.contract import GradientModel
 from milrec.models.factors import Factors
 from milrec.models.inputs import unit_rows
 from milrec.training.settings import GradientFit
+from milrec.training.targets import n_missing_drawn
 
 _USERS = 20_000  # are enough to find the directions
 _MORE_DIRECTIONS = 10
 _ROUNDS = 4
+_STEEP = (1e-3, 0.95)  # outside of these a sigmoid is so flat that a bias would hardly come back
 
 Floats = npt.NDArray[np.float32]
 
@@ -37,7 +41,23 @@ def start(model: GradientModel, train: Interactions, settings: GradientFit, seed
     model.initialise(seed)
     if settings.training.start == "svd" and train.adopted.nnz:
         with thread_pool(settings.training.threads) as pool:
+            assert settings.training.start_logit is not None  # settings from for_data always have it
             _start_from_directions(cast(Factors, model), train, settings.training.start_logit, seed, pool)
+    if settings.training.start_bias == "rest":
+        with torch.no_grad():
+            model.decoder_bias.copy_(torch.from_numpy(resting_biases(train, settings)))
+
+
+def resting_biases(train: Interactions, settings: GradientFit) -> Floats:
+    """The logits at which the loss rests for a user about whom nothing is known: (n_items,)."""
+    assert settings.target_set is not None and settings.rests
+    share = np.maximum(train.popularity(), 0.5) / (train.n_users + 1)  # of users who adopted each item, below 1
+    drawn = n_missing_drawn(train.adopted, settings.target_factor) / train.n_items
+    weight = 1.0 if settings.target_set.target_set == "all" else min(drawn, 1.0)
+    loss = cast(MissingInformationLoss, settings.loss)
+    preference = loss.resting_preference(share / (1 - share), weight).clip(*_STEEP)
+    logits: Floats = np.log(preference / (1 - preference)).astype(np.float32)
+    return logits
 
 
 def _start_from_directions(model: Factors, train: Interactions, logit: float, seed: int, pool: Pool) -> None:

@@ -18,6 +18,7 @@ from milrec.models.contract import GradientModel
 from milrec.training.adam import Adam
 from milrec.training.batches import batches, steps_per_epoch
 from milrec.training.checkpoints import FitState, fingerprint
+from milrec.training.choices import Shape
 from milrec.training.initial import start
 from milrec.training.progress import History, Progress, Validate, Watch
 from milrec.training.settings import GradientFit, TrainingSettings
@@ -26,6 +27,7 @@ from milrec.training.steps import Step, fast_step, readable_step
 _SHORTEST_RUN = 5_000  # steps, at most, of a fit without a set length on small data
 _LARGEST_RATE = 1e37  # Adam's first step is ten times as large
 _AVERAGE_EVERY = 5  # steps between two updates of the running mean of the weights
+_CLEAR_FALL = 0.01  # of the best measure; two validations in a row so far below it end a fit
 _LONGEST_RUN = 200  # epochs, at most, of a fit without a set length
 
 
@@ -35,7 +37,7 @@ def fit(model: GradientModel, train: Interactions, settings: GradientFit, seed: 
     Without validation, the last weights stay. With a checkpoint path, the fit writes its state there every so often,
     and resumes from the file if it exists.
     """
-    settings = settings.for_data(train.n_users, train.n_items)
+    settings = settings.for_data(Shape.of(train))
     training = settings.training
     if training.learning_rate > _LARGEST_RATE:
         raise FitError(f"learning_rate {training.learning_rate:g} is beyond single precision; lower it")
@@ -138,7 +140,7 @@ class _Steps:
         self.total = training.iterations or (training.epochs * self.per_epoch if training.epochs else longest)
         self.last = min(training.until or self.total, self.total)
         self.between = training.validate_every or max(self.per_epoch, 50)
-        self.peak, self.schedule, self.warmup = training.learning_rate, training.schedule, training.warmup
+        self.peak, self.schedule, self.warmup = training.learning_rate, training.schedule, training.warmup or 1
 
     def validates(self, iteration: int) -> bool:
         return iteration % self.between == 0 or iteration == self.last
@@ -179,8 +181,18 @@ def _validated(state: FitState, validate: Validate | None, steps: _Steps, second
 
 
 def _exhausted(history: History, training: TrainingSettings) -> bool:
-    if training.patience and history.validations_since_best() >= training.patience:
-        history.stopped_early = True
+    """Whether validation has not improved for long enough, or falls clearly.
+
+    Nothing is decided while the learning rate still rises, nor while the measure does: it may come out of a dip. A fall
+    is clear only where weights are averaged; without that it may be noise.
+    """
+    rising = training.warmup or 0 if training.schedule == "inverse_sqrt" else 0
+    measures = [measure for step, measure in zip(history.iterations, history.measures, strict=False) if step >= rising]
+    if not training.patience or len(measures) < 2 or measures[-1] > measures[-2]:
+        return history.stopped_early
+    waited = min(history.validations_since_best(), len(measures))
+    fallen = max(measures[-2:]) < (1 - _CLEAR_FALL) * max(history.measures)
+    history.stopped_early |= waited >= training.patience or (fallen and training.averaging > 0)
     return history.stopped_early
 
 

@@ -17,6 +17,8 @@ from milrec.metrics.names import known_measure
 from milrec.models.known import build_model, settings_type
 from milrec.models.settings import MODELS, ClosedFormSettings, GradientModelSettings, ModelSettings
 from milrec.settings import Section, Settings, build, changed
+from milrec.training import choices
+from milrec.training.choices import Shape
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,9 +27,7 @@ if TYPE_CHECKING:
     from milrec.models.contract import Model
     from milrec.training.progress import History, Watch
 
-_STEPS_PER_EPOCH = 60  # that the batch size aims for if it is not set
-_WHOLE_CATALOGUE = 50_000  # up to this many items, every step can use them all
-
+_RESTING = ("mil", "pointwise", "square")
 SECTIONS = ("model", "loss", "target_set", "training")
 
 
@@ -59,12 +59,23 @@ class TrainingSettings(Section):
     start: Literal["glorot", "svd"] = Field(
         "glorot", description="first weights: random, or the main directions of the data scaled down"
     )
-    start_logit: float = Field(0.05, gt=0, description="mean logit of adopted items under the first weights of svd")
+    start_logit: float | None = Field(
+        0.05, gt=0, description="mean logit that svd gives adopted items, above their bias; unset: by the data's shape"
+    )
+    start_bias: Literal["zero", "rest"] | None = Field(
+        "zero",
+        description="first biases of items: 0, or where the loss rests for a user about whom nothing is known; "
+        "unset: by the data's shape",
+    )
     learning_rate: float = Field(1e-3, gt=0, description="of Adam; the peak if a schedule varies it")
     schedule: Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt"] = Field(
         "constant", description="learning rate over the run; inverse_sqrt needs no set length"
     )
-    warmup: int = Field(200, ge=1, description="steps until inverse_sqrt reaches its peak; it falls from there")
+    warmup: int | None = Field(
+        200,
+        ge=1,
+        description="steps until inverse_sqrt reaches its peak; it falls from there; unset: by the data's shape",
+    )
     averaging: float = Field(
         0, ge=0, lt=1, description="judge and keep the mean of the weights over about this share of the steps so far"
     )
@@ -74,7 +85,7 @@ class TrainingSettings(Section):
     )
     measure: str = Field("ndcg@100", description="validation measure that chooses the weights to keep")
     validation_users: int = Field(
-        10_000, ge=1, description="if validation has more users than this, a sample of this size is judged"
+        2_500, ge=1, description="if validation has more users than this, a sample of this size is judged"
     )
     validate_every: int | None = Field(None, ge=1, description="steps; unset: an epoch, but at least 50 steps")
     slack: float = Field(
@@ -168,6 +179,8 @@ class GradientFit(_Sections):
             raise ValueError(f"loss '{loss}' needs a {needed} decoder, not '{self.model.decoder}'")
         if (self.target_set is None) != (loss == "multinomial"):
             raise ValueError("the multinomial loss uses all items, and every other loss needs a target set")
+        if self.training.start_bias == "rest" and not self.rests:
+            raise ValueError(f"start_bias 'rest' is for a sigmoid decoder with loss {', '.join(_RESTING)}")
         confidence = getattr(self.loss, "confidence", None)
         if confidence is not None and self.target_set is not None and self.target_set.target_set != "all":
             raise ValueError("a confidence weights adopted items against all missing ones: set target_set=all with it")
@@ -209,6 +222,11 @@ class GradientFit(_Sections):
         return 1.0 if self.target_set is None else self.target_set.target_factor
 
     @property
+    def rests(self) -> bool:
+        """Whether the loss has a preference at which it rests for a user about whom nothing is known."""
+        return self.loss.loss in _RESTING and self.model.decoder == "sigmoid"
+
+    @property
     def samples(self) -> bool:
         """Whether a step touches only some rows."""
         return self.target_set is not None and self.target_set.target_set == "shared"
@@ -223,13 +241,14 @@ class GradientFit(_Sections):
         """A model to be fitted with these settings."""
         return build_model(self.model, n_users, n_items, seed)
 
-    def for_data(self, n_users: int, n_items: int) -> GradientFit:
-        """The same, with what the size of the data decides filled in."""
-        values: dict[str, Any] = {}
-        if self.training.batch_size is None:
-            values["batch_size"] = min(max(n_users // _STEPS_PER_EPOCH, 100), 500)
+    def for_data(self, shape: Shape) -> GradientFit:
+        """The same, with what the shape of the data decides filled in."""
+        chosen = {"batch_size": choices.batch_size(shape), **choices.beginning(shape)}
+        if not self.rests:
+            chosen["start_bias"] = "zero"
+        values = {key: value for key, value in chosen.items() if getattr(self.training, key) is None}
         if self.target_set is not None and self.target_set.target_set == "auto":
-            values["target_set"] = "expectation" if n_items <= _WHOLE_CATALOGUE else "shared"
+            values["target_set"] = choices.target_set(shape)
         return self.with_values(values)
 
     def with_measure(self, measure: str) -> GradientFit:
@@ -287,7 +306,7 @@ class ClosedFormFit(_Sections):
         check_memory(self.model, n_users, n_items)
         return build_model(self.model, n_users, n_items, seed)
 
-    def for_data(self, n_users: int, n_items: int) -> ClosedFormFit:
+    def for_data(self, shape: Shape) -> ClosedFormFit:
         return self
 
     def with_measure(self, measure: str) -> ClosedFormFit:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from scipy.sparse import csr_array
 
+from milrec.data.interactions import Interactions
 from milrec.kernels.losses import partner_places
 from milrec.kernels.rows import draw_missing, merged_items
 from milrec.kernels.sparse import Rows
@@ -30,6 +31,7 @@ class TargetSet:
     adopted: Rows
     rejected: Rows
     items: npt.NDArray[np.int32] | None  # items that count if they are missing; None: all of them
+    item_weight: Floats | None  # (n_items drawn,) how many missing items each of them stands for; None: one each
     weight: Floats  # (n_users,) of a missing item among them
     exceptions: Rows  # missing items with a weight of their own
     pair_keys: npt.NDArray[np.uint32]  # (n_users,) what decides which adopted item each missing item is paired with
@@ -40,36 +42,78 @@ def n_missing_drawn(adopted: csr_array, target_factor: float) -> int:
     return max(1, round(target_factor * float(np.median(np.diff(adopted.indptr)))))
 
 
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """How missing items are drawn: how many of them, and how likely each item is where a batch shares them."""
+
+    n_drawn: int
+    chances: npt.NDArray[np.float64]  # (n_items,) of being drawn for a batch
+    order: npt.NDArray[np.int64]  # (n_items,) items by falling chance: those that are always drawn first
+    n_certain: int  # items that are always drawn
+    reached: npt.NDArray[np.float64]  # (n_items - n_certain,) sums of the chances of the others, in that order
+
+    @classmethod
+    def of(cls, train: Interactions, target_factor: float) -> Draws:
+        """What a fit draws from its training part."""
+        return cls.by_popularity(train.popularity(), n_missing_drawn(train.adopted, target_factor))
+
+    @classmethod
+    def by_popularity(cls, popularity: npt.ArrayLike, n_drawn: int) -> Draws:
+        """Items are as likely as they are popular: where the loss is at rest, what an item's missing pairs ask for is
+        in proportion to its adopters, so that all draws count about the same and their sum varies least.
+        """
+        sizes = np.asarray(popularity, dtype=np.float64) + 1.0  # so that an item without adopters is drawn too
+        n_items, n_drawn = len(sizes), min(n_drawn, len(sizes))
+        order = np.argsort(-sizes, kind="stable")
+        rest = np.cumsum(sizes[order][::-1])[::-1]  # of this item and all less popular ones
+        scales = (n_drawn - np.arange(n_items)) / rest  # if all more popular ones are certain
+        n_certain = int(np.argmax(scales * sizes[order] < 1)) if n_drawn < n_items else n_items
+        chances = np.ones(n_items)
+        if n_certain < n_items:
+            others = order[n_certain:]
+            chances[others] = scales[n_certain] * sizes[others]
+        return cls(n_drawn, chances, order, n_certain, np.cumsum(chances[order[n_certain:]]))
+
+    @property
+    def n_items(self) -> int:
+        return len(self.chances)
+
+    def shared(self, random: np.random.Generator) -> tuple[npt.NDArray[np.int32], Floats]:
+        """Items for a batch, ascending, and how many missing items each of them stands for.
+
+        The others lie on a line, each as long as its chance; one point is drawn in every unit of it.
+        """
+        points = np.arange(self.n_drawn - self.n_certain) + random.random(self.n_drawn - self.n_certain)
+        places = np.searchsorted(self.reached, points, side="right")
+        places = np.minimum(places, len(self.reached) - 1) + self.n_certain  # the last sum may be rounded down
+        drawn, counts = np.unique(self.order[np.append(np.arange(self.n_certain), places)], return_counts=True)
+        return drawn.astype(np.int32), (counts / self.chances[drawn]).astype(np.float32)
+
+
 def draw_targets(
-    adopted: Rows,
-    rejected: Rows,
-    n_items: int,
-    settings: TargetSettings | None,
-    n_drawn: int,
-    random: np.random.Generator,
+    adopted: Rows, rejected: Rows, settings: TargetSettings | None, draws: Draws, random: np.random.Generator
 ) -> TargetSet:
     """The target set of a batch; without settings (the multinomial loss) no missing item is named."""
-    n_users = len(adopted.indptr) - 1
+    n_users, n_items, n_drawn = len(adopted.indptr) - 1, draws.n_items, draws.n_drawn
     if settings is not None and settings.rejected_as == "missing":
         rejected = Rows.none(n_users)
     n_missing = n_items - adopted.counts - rejected.counts  # (n_users,)
     chance = (np.minimum(n_drawn, n_missing) / np.maximum(n_missing, 1)).astype(np.float32)
-    items, weight, exceptions = None, np.zeros(n_users, dtype=np.float32), Rows.none(n_users)
+    items, item_weight, weight, exceptions = None, None, np.zeros(n_users, dtype=np.float32), Rows.none(n_users)
     if settings is None:
         pass
     elif settings.target_set == "per_user":
         weight, exceptions = _drawn_per_user(adopted, rejected, n_items, n_drawn, random)
     elif settings.target_set == "shared":
-        n_shared = min(n_drawn, n_items)
-        items = np.sort(random.choice(n_items, n_shared, replace=False, shuffle=False)).astype(np.int32)
-        weight = chance * np.float32(n_items / n_shared)  # makes up for the known items that fall out of the draw
+        items, item_weight = draws.shared(random)
+        weight = chance
     elif settings.target_set == "expectation":
         weight = chance
     else:
         assert settings.target_set == "all", settings
         weight = np.ones(n_users, dtype=np.float32)
     keys = random.integers(2**32, size=n_users, dtype=np.uint32)
-    return TargetSet(adopted, rejected, items, weight, exceptions, keys)
+    return TargetSet(adopted, rejected, items, item_weight, weight, exceptions, keys)
 
 
 def _drawn_per_user(
@@ -91,7 +135,10 @@ def dense_targets(targets: TargetSet, n_items: int, pairs: bool) -> Targets:
     adopted = (targets.adopted.dense(n_items) > 0).astype(np.float32)  # (n_users, n_items)
     rejected = (targets.rejected.dense(n_items) > 0).astype(np.float32)
     counts = np.zeros(n_items, dtype=np.float32)
-    counts[slice(None) if targets.items is None else targets.items] = 1
+    if targets.items is None:
+        counts[:] = 1
+    else:
+        counts[targets.items] = targets.item_weight
     missing = targets.weight[:, None] * counts
     missing[targets.exceptions.users, targets.exceptions.items] = targets.exceptions.values
     missing[(adopted + rejected) > 0] = 0
