@@ -78,10 +78,14 @@ def _delimiter(content: bytes) -> str:
 
 
 def text_of(field: str) -> str:
-    """A field as milrec would keep it; Unreadable if it is not UTF-8."""
-    if any("\udc80" <= character <= "\udcff" for character in field):
-        raise Unreadable("an id is not UTF-8")
-    return field
+    """A field as milrec would keep it; Unreadable if it is not UTF-8.
+
+    A quote may stand between two bytes of a character: what counts is the field once its quotes are gone.
+    """
+    try:
+        return field.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeDecodeError:
+        raise Unreadable("an id is not UTF-8") from None
 
 
 def pair_counts(table: Table, user: str, item: str) -> Counter[Pair]:
@@ -99,7 +103,8 @@ def pair_sums(table: Table, user: str, item: str, value: str) -> dict[Pair, floa
         number = number_of(text)
         if number < 0:
             raise Unreadable("a count is negative")
-        sums[text_of(one), text_of(other)] = sums.get((one, other), Fraction(0)) + Fraction(number)
+        pair = text_of(one), text_of(other)
+        sums[pair] = sums.get(pair, Fraction(0)) + Fraction(number)
     return {pair: float(total) for pair, total in sums.items() if total > 0}
 
 
