@@ -28,6 +28,8 @@ _SHORTEST_RUN = 5_000  # steps, at most, of a fit without a set length on small 
 _LARGEST_RATE = 1e37  # Adam's first step is ten times as large
 _AVERAGE_EVERY = 5  # steps between two updates of the running mean of the weights
 _CLEAR_FALL = 0.01  # of the best measure; two validations in a row so far below it end a fit
+_DIP = 0.9  # of the best measure: what rises below that may come out of a dip
+_SOME = 3  # validations whose mean is compared with that of as many before
 _LONGEST_RUN = 200  # epochs, at most, of a fit without a set length
 
 
@@ -181,19 +183,31 @@ def _validated(state: FitState, validate: Validate | None, steps: _Steps, second
 
 
 def _exhausted(history: History, training: TrainingSettings) -> bool:
-    """Whether validation has not improved for long enough, or falls clearly.
+    """Whether validation has not improved for long enough; where weights are averaged, also if it is level or falls.
 
-    Nothing is decided while the learning rate still rises, nor while the measure does: it may come out of a dip. A fall
-    is clear only where weights are averaged; without that it may be noise.
+    Nothing is decided while the learning rate still rises, nor while the measure comes out of a dip.
     """
-    rising = training.warmup or 0 if training.schedule == "inverse_sqrt" else 0
+    rising = (training.warmup or 0) if training.schedule == "inverse_sqrt" else 0
     measures = [measure for step, measure in zip(history.iterations, history.measures, strict=False) if step >= rising]
-    if not training.patience or len(measures) < 2 or measures[-1] > measures[-2]:
+    if not training.patience or not measures:
         return history.stopped_early
-    waited = min(history.validations_since_best(), len(measures))
-    fallen = max(measures[-2:]) < (1 - _CLEAR_FALL) * max(history.measures)
-    history.stopped_early |= waited >= training.patience or (fallen and training.averaging > 0)
+    best = max(history.measures)
+    if len(measures) > 1 and measures[-2] < measures[-1] < _DIP * best:
+        return history.stopped_early
+    waited = min(history.validations_since_best(), len(measures)) >= training.patience
+    history.stopped_early |= waited or (training.averaging > 0 and _over(measures, best, training.slack))
     return history.stopped_early
+
+
+def _over(measures: list[float], best: float, slack: float) -> bool:
+    """Whether a curve without much noise is clearly below its best, or its last three are level with the three before.
+
+    Three together say more than one: a rise of an eighth of the slack is less than the noise of a single validation.
+    """
+    if max(measures[-2:]) < (1 - _CLEAR_FALL) * best:
+        return len(measures) > 1
+    last, before = measures[-_SOME:], measures[-2 * _SOME : -_SOME]
+    return len(before) == _SOME and sum(last) - sum(before) <= _SOME * slack / 8
 
 
 def _progress(state: FitState, steps: _Steps) -> Progress:
