@@ -55,9 +55,10 @@ ml-1m: $(VENV)/.installed
 	test -d runs/ml-1m-data || $(BIN)/milrec prepare $(DATA) --out runs/ml-1m-data
 	$(BIN)/milrec experiment experiments/defaults.toml --data runs/ml-1m-data --out runs/ml-1m
 
-# Speed and memory against rivals, about half an hour on two quiet cores: make bench [ML_1M=<MovieLens-1M>]
+# Speed and memory against rivals, about 40 minutes on two quiet cores: make bench [ML_1M=<MovieLens-1M>]
+# [SETS=<folder of real data sets>]
 bench: $(VENV)/.installed-bench
-	$(BIN)/python -m benchmarks --out runs/bench $(if $(ML_1M),--ml-1m $(ML_1M))
+	$(BIN)/python -m benchmarks --out runs/bench $(if $(ML_1M),--ml-1m $(ML_1M)) $(if $(SETS),--sets $(SETS))
 
 # The server under load and overload, about four minutes on two quiet cores.
 bench-serve: $(VENV)/.installed-serve

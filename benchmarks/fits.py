@@ -23,10 +23,10 @@ from milrec.metrics import ranking
 from milrec.models.known import build_model
 from milrec.training.adam import Adam
 from milrec.training.batches import batches
-from milrec.training.choices import Shape
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
 from milrec.training.progress import Watch
+from milrec.training.sections import Shape
 from milrec.training.settings import FitSettings
 from milrec.training.steps import fast_step, readable_step
 

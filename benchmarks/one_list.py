@@ -16,8 +16,8 @@ from milrec.data.interactions import Interactions
 from milrec.models.known import build_model
 from milrec.recommender import Recommender
 from milrec.training.artifact import Fitted
-from milrec.training.choices import Shape
 from milrec.training.presets import settings_for
+from milrec.training.sections import Shape
 
 _N_ITEMS = 20_000
 _USERS = 500  # a list for each, in turns

@@ -17,8 +17,8 @@ from benchmarks.load import post
 from benchmarks.shapes import growing_data
 from milrec.models.known import build_model
 from milrec.training.artifact import Fitted
-from milrec.training.choices import Shape
 from milrec.training.presets import settings_for
+from milrec.training.sections import Shape
 
 N_ITEMS = 20_000
 

@@ -163,7 +163,7 @@ def test_the_missing_term_of_mil_is_three_clicks_from_the_readme():
 def test_every_setting_is_documented():
     from milrec.losses import LOSSES
     from milrec.models.settings import MODELS
-    from milrec.training.settings import TargetSettings, TrainingSettings
+    from milrec.training.sections import TargetSettings, TrainingSettings
 
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     for settings in (*MODELS.values(), TargetSettings, TrainingSettings, *LOSSES.values()):

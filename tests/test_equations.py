@@ -29,7 +29,7 @@ from milrec.models.known import build_model
 from milrec.models.settings import AutoencoderSettings, FactorizationSettings
 from milrec.training.batches import Batch
 from milrec.training.presets import settings_for
-from milrec.training.settings import TargetSettings
+from milrec.training.sections import TargetSettings
 from milrec.training.steps import batch_loss, decay_slopes
 from milrec.training.targets import Draws, dense_targets, draw_targets, n_missing_drawn
 

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, field_validator
 from milrec.errors import SettingsError
 from milrec.models.settings import AutoencoderSettings
 from milrec.settings import Settings, build, changed, parse_assignments, read_toml
-from milrec.training.settings import TargetSettings, TrainingSettings
+from milrec.training.sections import TargetSettings, TrainingSettings
 
 
 def test_settings_are_frozen():

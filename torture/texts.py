@@ -185,10 +185,12 @@ def run_text(case: Case, place: Path, bases: Bases) -> Outcome:
 def _run_settings(case: Case, place: Path) -> None:
     import milrec
     from milrec.settings import parse_assignments
+    from milrec.training.sections import Shape
 
     facts = case.facts
     settings = milrec.settings_for(facts["model"], facts["loss"], parse_assignments(facts["set"]))
-    settings.for_data(40, 25)
+    settings.for_data(Shape(40, 25, 200))
+    settings.for_data(Shape(4_000, 2_500, 2_000))
     str(settings)
 
 

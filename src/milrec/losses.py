@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor, device
 
-    Floats = npt.NDArray[np.float64]
+    Doubles = npt.NDArray[np.float64]
 
-_ROUNDS = 30  # in which a resting preference settles
+_HALVINGS = 60  # in which a resting preference is found
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class SquareLoss(Section):
 
     loss: Literal["square"] = "square"
     confidence: float | None = Field(None, gt=1, description="a, the confidence in adopted items over all items")
+    rests: ClassVar[bool] = True  # whether it has a resting_preference
     needs_pairs: ClassVar[bool] = False
     decoders: ClassVar[tuple[str, ...]] = ("linear", "sigmoid")
 
@@ -58,7 +59,7 @@ class SquareLoss(Section):
         zero = (missing_weight * targets.missing + targets.rejected) * preference.square()
         return (adopted_weight * adopted + zero).sum(dim=1)
 
-    def resting_preference(self, odds: Floats, weight: float) -> Floats:
+    def resting_preference(self, odds: Doubles, weight: float) -> Doubles:
         """Of a user about whom nothing is known: P·C₁·(1-q) = (1-P)·C₀·w·q, with the odds of adoption P/(1-P)."""
         ratio = 1.0 if self.confidence is None else self.confidence + 1
         return ratio * odds / (ratio * odds + weight)
@@ -73,6 +74,7 @@ class PointwiseCrossEntropy(Section):
     loss: Literal["pointwise"] = "pointwise"
     confidence: float | None = Field(None, gt=1, description="a, the confidence in adopted items over all items")
     epsilon: float = Field(1e-5, gt=0, lt=0.5, description="ε: how near to 0 and 1 a preference may come")
+    rests: ClassVar[bool] = True  # whether it has a resting_preference
     needs_pairs: ClassVar[bool] = False
     decoders: ClassVar[tuple[str, ...]] = ("sigmoid",)
 
@@ -82,7 +84,7 @@ class PointwiseCrossEntropy(Section):
         zero = -(targets.missing + targets.rejected) * (1 - kept).log()
         return (adopted + zero).sum(dim=1)
 
-    def resting_preference(self, odds: Floats, weight: float) -> Floats:
+    def resting_preference(self, odds: Doubles, weight: float) -> Doubles:
         """Of a user about whom nothing is known: P·C·(1-q) = (1-P)·w·q, with the odds of adoption P/(1-P)."""
         ratio = self.confidence or 1.0
         return ratio * odds / (ratio * odds + weight)
@@ -99,6 +101,7 @@ class PairwiseCrossEntropy(Section):
     loss: Literal["pairwise"] = "pairwise"
     difference: Literal["logits", "preferences"] = Field("logits", description="what the difference is taken of")
     pair_epsilon: float = Field(1e-5, gt=0, lt=0.5, description="ε for the difference of preferences")
+    rests: ClassVar[bool] = False  # whether it has a resting_preference
     needs_pairs: ClassVar[bool] = True
     decoders: ClassVar[tuple[str, ...]] = ("sigmoid", "linear")
 
@@ -125,6 +128,7 @@ class MultinomialLoss(Section):
     """-Σ p_i · log softmax(logits)_i (equation 6): all items take part, never sampled; rejected items say nothing."""
 
     loss: Literal["multinomial"] = "multinomial"
+    rests: ClassVar[bool] = False  # whether it has a resting_preference
     needs_pairs: ClassVar[bool] = False
     decoders: ClassVar[tuple[str, ...]] = ("linear",)
 
@@ -147,6 +151,7 @@ class MissingInformationLoss(Section):
     missing_exponent: float = Field(10, ge=1, description="γ, the steepness of the walls")
     adopted_exponent: float = Field(1, ge=1, description="γ₊")
     rejected_exponent: float = Field(1, ge=1, description="γ₋")
+    rests: ClassVar[bool] = True  # whether it has a resting_preference
     needs_pairs: ClassVar[bool] = False
     decoders: ClassVar[tuple[str, ...]] = ("sigmoid",)
 
@@ -160,23 +165,26 @@ class MissingInformationLoss(Section):
         """A·(q-½)^(2γ), drawn in the paper's figure 1; the square first, so that any γ has a real value."""
         return self.missing_weight * (preference - 0.5).square().pow(self.missing_exponent)
 
-    def resting_preference(self, odds: Floats, weight: float) -> Floats:
+    def resting_preference(self, odds: Doubles, weight: float) -> Doubles:
         """Of a user about whom nothing is known, with the odds of adoption o = P/(1-P) and the weight w of the missing
-        term: o·γ₊·(1-q)^(γ₊-1) = 2γ·w·A·d^(2γ-1), d = q-½, by putting q in again; with γ₊ = 1 the first is exact.
+        term: o·γ₊·(1-q)^(γ₊-1) = 2γ·w·A·d^(2γ-1), d = q-½. The first falls in d, the second rises: halve until found.
         """
-        wall = 2 * self.missing_exponent * max(weight * self.missing_weight, 1e-300)
-        distance = 0 * odds
-        for _ in range(_ROUNDS if self.adopted_exponent != 1 else 1):
-            pull = self.adopted_exponent * (0.5 - distance) ** (self.adopted_exponent - 1)
-            distance = (odds * pull / wall) ** (1 / (2 * self.missing_exponent - 1))
-            distance = distance.clip(0, 0.5)
-        return 0.5 + distance
+        power, wall = self.adopted_exponent - 1, 2 * self.missing_exponent * weight * self.missing_weight
+        low, high = 0 * odds, 0 * odds + 0.5
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            pulled = odds * self.adopted_exponent * (0.5 - middle) ** power
+            above = pulled > wall * middle ** (2 * self.missing_exponent - 1)
+            low, high = above * middle + ~above * low, above * high + ~above * middle
+        return 0.5 + low
 
 
 Loss = Annotated[
     SquareLoss | PointwiseCrossEntropy | PairwiseCrossEntropy | MultinomialLoss | MissingInformationLoss,
     Field(discriminator="loss"),
 ]
+
+RestingLoss = SquareLoss | PointwiseCrossEntropy | MissingInformationLoss
 
 LOSSES: dict[
     str,

@@ -25,9 +25,9 @@ from milrec.lists.nearness import Nearest, Nearness
 from milrec.lists.query import Answer, Asked, Query, Wanted, Wishes, ask, known_user, list_length, wanted
 from milrec.lists.scores import Scorer
 from milrec.training.artifact import Fitted
-from milrec.training.choices import Shape
 from milrec.training.presets import settings_for
 from milrec.training.progress import Report, Watch
+from milrec.training.sections import Shape
 from milrec.training.settings import FitSettings
 
 _USERS_AT_ONCE = 2048

@@ -13,6 +13,7 @@ from milrec.losses import LOSSES, Targets
 from milrec.models.factorization import MatrixFactorization
 from milrec.models.inputs import Users
 from milrec.training.presets import settings_for
+from milrec.training.targets import Draws
 
 N_USERS, N_ITEMS, N_FACTORS, N_DRAWN = 40, 12, 3, 5
 
@@ -39,7 +40,8 @@ def some_users(n_users=3, seed=0) -> tuple[Rows, Rows]:
 
 
 def folded(model, settings, adopted, rejected) -> torch.Tensor:
-    return FoldIn(model, settings, N_DRAWN).latents(Users(adopted, rejected, None))
+    draws = Draws.by_popularity(np.ones(N_ITEMS), N_DRAWN)
+    return FoldIn(model, settings, draws).latents(Users(adopted, rejected, None))
 
 
 def ridge(model, adopted, rejected, strength) -> np.ndarray:

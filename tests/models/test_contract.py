@@ -23,7 +23,7 @@ from milrec.models.known import build_model
 from milrec.models.settings import MODELS
 from milrec.training.artifact import Fitted
 from milrec.training.presets import settings_for
-from milrec.training.settings import TargetSettings
+from milrec.training.sections import TargetSettings
 from random_rows import random_rows
 
 TARGET_SETS = TargetSettings.model_fields["target_set"].annotation.__args__

@@ -11,9 +11,9 @@ from milrec.losses import MissingInformationLoss, Targets
 from milrec.models.factorization import MatrixFactorization
 from milrec.models.inputs import unit_rows
 from milrec.models.known import build_model
-from milrec.training.choices import Shape
 from milrec.training.initial import directions, resting_biases, start
 from milrec.training.presets import settings_for
+from milrec.training.sections import Shape
 
 
 def started(data, model="dae", threads=1, **values):
@@ -94,16 +94,24 @@ def test_biases_at_rest_are_where_the_loss_has_no_slope_for_a_user_of_whom_nothi
     share = torch.tensor(adopters, dtype=torch.float64) / (data.n_users + 1)
     nothing = torch.zeros(1, 8, dtype=torch.float64)
     targets = Targets(share[None], nothing, weight * (1 - share)[None])
+    assert settings.loss is not None
     settings.loss(logits[None], logits.sigmoid()[None], targets).sum().backward()
     inside = logits.detach().numpy() < 2.9  # the first would be where a sigmoid is flat
     assert inside.sum() >= 7 and logits.grad.numpy()[inside] == pytest.approx(np.zeros(inside.sum()), abs=2e-6)
 
 
-def test_with_another_exponent_biases_rest_too():
-    loss = MissingInformationLoss(adopted_exponent=2)
+@pytest.mark.parametrize(("wall", "steepness"), [(1e6, 10), (5.0, 1), (1.0, 1), (50.0, 2)])
+@pytest.mark.parametrize("pull", [1, 2, 3])
+def test_with_other_exponents_biases_rest_too(wall, steepness, pull):
+    loss = MissingInformationLoss(missing_weight=wall, missing_exponent=steepness, adopted_exponent=pull)
     odds = np.array([1e-4, 1e-2, 0.5])
-    q = loss.resting_preference(odds, 0.05)
-    assert odds * 2 * (1 - q) == pytest.approx(20 * 0.05 * 1e6 * (q - 0.5) ** 19, rel=1e-6)
+    q = loss.resting_preference(odds, 0.5)
+    pulled, pushed = odds * pull * (1 - q) ** (pull - 1), steepness * wall * (q - 0.5) ** (2 * steepness - 1)
+    assert (np.isclose(pulled, pushed, rtol=1e-6) | (q > 1 - 1e-12)).all()
+
+
+def test_without_a_wall_everything_rests_at_the_top():
+    assert MissingInformationLoss(missing_weight=0).resting_preference(np.array([0.1]), 0.5) == pytest.approx(1)
 
 
 def test_biases_stay_where_a_sigmoid_has_a_slope(small_catalogue):

@@ -26,11 +26,10 @@ from milrec.kernels.sparse import Rows
 from milrec.models.inputs import unit_rows
 from milrec.models.known import build_model
 from milrec.training import batches, checkpoints, loop
-from milrec.training.choices import Shape
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
 from milrec.training.progress import History, Progress, Watch
-from milrec.training.settings import TrainingSettings
+from milrec.training.sections import Shape, TrainingSettings
 from pausing import Pause
 
 QUICK = {"n_factors": 6, "batch_size": 20, "learning_rate": 1e-2, "schedule": "constant", "averaging": 0}
@@ -311,29 +310,38 @@ AVERAGED = {"schedule": "inverse_sqrt", "averaging": 0.15, "warmup": 100, "patie
 
 
 def test_a_fit_that_falls_clearly_stops_at_once_where_weights_are_averaged():
-    assert stops_after([0.23, 0.30, 0.323, 0.313, 0.289, 0.27], **AVERAGED) == 5
-    assert stops_after([0.23, 0.30, 0.323, 0.313, 0.289, 0.27], **{**AVERAGED, "averaging": 0}) is None
+    falling = [0.23, 0.30, 0.323, 0.313, 0.289, 0.27]
+    assert stops_after(falling, **AVERAGED) == 5
+    assert stops_after(falling, **{**AVERAGED, "averaging": 0}) is None
 
 
 def test_a_fit_whose_last_validations_are_level_with_those_before_stops_where_weights_are_averaged():
     level = [0.2659, 0.2653, 0.2660, 0.2667, 0.2645, 0.2662]  # citeulike-a from step 300 on
     assert stops_after([0.21, 0.24, *level], **AVERAGED) == 8
     assert stops_after([0.21, 0.24, *level], **{**AVERAGED, "averaging": 0}) is None
+    assert stops_after([0.21, 0.24, *level], **{**AVERAGED, "patience": 20}) is None
     slow = [0.4730 + 0.0003 * step for step in range(20)]
     assert stops_after(slow, **AVERAGED) is None
 
 
-def test_a_dip_at_the_beginning_does_not_end_a_fit():
+@pytest.mark.parametrize(
+    "dip",
+    [
+        [0.0345, 0.0029, 0.0074, 0.0095, 0.0111, 0.0186, 0.0302, 0.0330, 0.04, 0.09, 0.15],
+        [0.0345, 0.0029, 0.0074, 0.0070, 0.0111, 0.0186, 0.0302, 0.0330, 0.04, 0.09, 0.15],
+        [0.053, 0.040, 0.02, 0.021, 0.03, 0.04, 0.05, 0.06],
+    ],
+)
+@pytest.mark.parametrize("averaging", [0, 0.15])
+def test_a_dip_at_the_beginning_does_not_end_a_fit(dip, averaging):
     """What point-wise cross-entropy with shared draws does on citeulike-a from biases of 0."""
-    dip = [0.0345, 0.0029, 0.0074, 0.0095, 0.0111, 0.0186, 0.0302, 0.09, 0.15]
-    assert stops_after(dip, **AVERAGED) is None
-    assert stops_after([0.05, 0.04, 0.03, 0.02, 0.01, 0.009], **{**AVERAGED, "warmup": 400}) is None
+    assert stops_after(dip, **{**AVERAGED, "warmup": 150, "averaging": averaging}) is None
 
 
 def test_without_averaging_patience_alone_decides_and_counts_no_validation_before_the_peak_of_the_learning_rate():
     assert stops_after([0.5, 0.49, 0.48, 0.47, 0.46], patience=3) == 4
     later = {"schedule": "inverse_sqrt", "warmup": 150, "patience": 3}
-    assert stops_after([0.5, 0.49, 0.48, 0.47, 0.46], **later) == 5
+    assert stops_after([0.5, 0.49, 0.48, 0.47, 0.46, 0.45], **later) == 6
 
 
 def test_the_first_of_equally_good_weights_is_kept(checkerboard):
@@ -433,7 +441,6 @@ import torch
 
 from milrec.data.interactions import Interactions
 from milrec.models.known import build_model
-from milrec.training.choices import Shape
 from milrec.training.loop import fit
 from milrec.training.progress import Watch
 from milrec.training.settings import fit_settings

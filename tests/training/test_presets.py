@@ -10,9 +10,9 @@ from milrec.models.settings import (
     FactorizationSettings,
     VariationalSettings,
 )
-from milrec.training.choices import Shape
 from milrec.training.presets import PAPER_MODELS, settings_for
-from milrec.training.settings import TargetSettings, TrainingSettings, fit_settings
+from milrec.training.sections import Shape, TargetSettings, TrainingSettings
+from milrec.training.settings import fit_settings
 
 PAPER_TABLE = {  # name: model, encoder, decoder, loss, range of λ, factor
     "mf-square": ("mf", "linear", "linear", "square", (5, 10), 100),
@@ -144,17 +144,13 @@ def test_batches_are_smaller_where_data_is_sparse_and_the_catalogue_wide(n_users
     assert settings_for().for_data(dense).training.batch_size == min(n_users // 60, 500)
 
 
-@pytest.mark.parametrize(
-    ("pairs_per_item", "start"), [(39.9, ("rest", 0.1, 100)), (40, ("zero", 0.05, 200)), (400, ("zero", 0.05, 200))]
-)
+@pytest.mark.parametrize(("pairs_per_item", "start"), [(39.9, "rest"), (40, "zero"), (400, "zero")])
 def test_a_fit_starts_with_biases_at_rest_where_items_have_few_adopters(pairs_per_item, start):
     shape = Shape(20_000, 10_000, int(pairs_per_item * 10_000))
     for loss in ("mil", "pointwise", "square"):
-        training = settings_for("dae", loss).for_data(shape).training
-        assert (training.start_bias, training.start_logit, training.warmup) == start
-    chosen = {"start_bias": "zero", "start_logit": 0.7, "warmup": 9}
-    training = settings_for("dae", "mil", chosen).for_data(shape).training
-    assert (training.start_bias, training.start_logit, training.warmup) == ("zero", 0.7, 9)
+        assert settings_for("dae", loss).for_data(shape).training.start_bias == start
+    for chosen in ("zero", "rest"):
+        assert settings_for("dae", "mil", {"start_bias": chosen}).for_data(shape).training.start_bias == chosen
 
 
 def test_data_with_few_users_is_not_sparse_for_that_alone():
@@ -163,13 +159,22 @@ def test_data_with_few_users_is_not_sparse_for_that_alone():
     assert Shape(1_892, 17_632, 74_268).sparse  # Last.fm-2K
 
 
+def test_biases_start_at_zero_where_items_are_rejected_too():
+    assert settings_for().for_data(Shape(1_892, 17_632, 74_268, 1)).training.start_bias == "zero"
+
+
+def test_the_papers_rows_judge_as_many_validation_users_as_before():
+    assert settings_for("mil-lin-sig").training.validation_users == 10_000
+    assert settings_for().training.validation_users == 2_500
+
+
 @pytest.mark.parametrize(("model", "loss"), [("dae", "multinomial"), ("dae", "pairwise"), ("mf", "mil"), ("vae", None)])
 def test_biases_start_at_zero_where_a_loss_has_no_rest_or_nothing_was_measured(model, loss):
     assert settings_for(model, loss).for_data(Shape(5_000, 10_000, 100_000)).training.start_bias == "zero"
 
 
 def test_biases_at_rest_are_refused_where_a_loss_has_no_rest():
-    with pytest.raises(SettingsError, match="start_bias 'rest' is for a sigmoid decoder with loss mil, pointwise"):
+    with pytest.raises(SettingsError, match=r"needs .* one of the losses square, pointwise, mil, not 'pairwise' with"):
         settings_for("dae", "pairwise", {"start_bias": "rest"})
 
 

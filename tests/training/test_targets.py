@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from scipy.stats import chisquare
 
 from milrec.kernels.sparse import Rows
-from milrec.training.settings import TargetSettings
+from milrec.training.sections import TargetSettings
 from milrec.training.targets import Draws, dense_targets, draw_targets, n_missing_drawn
 
 N_ITEMS = 30

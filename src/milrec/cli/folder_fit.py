@@ -14,7 +14,7 @@ from milrec.disk import make_folders, remove_empty
 from milrec.errors import FolderError
 from milrec.locks import only_writer
 from milrec.storage import alone_at, open_folder, refuse_if_in_the_way, remove_file
-from milrec.training.choices import Shape
+from milrec.training.sections import Shape
 from milrec.training.settings import FitSettings
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class FolderFit:
         facts = finished.facts
         split = Split.load(self.split)
         train = split.joined().train if self.refit else split.train
-        settings = self.settings.for_data(Shape.of(train)).model_dump(mode="json")
+        settings = self.settings.for_data(Shape.of(split.train)).model_dump(mode="json")
         found = facts.get("settings")
         if self.refit and settings["training"] and isinstance(found, dict) and isinstance(found.get("training"), dict):
             settings["training"]["until"] = found["training"].get("until")  # chosen by validation

@@ -65,7 +65,7 @@ def slopes_of_users(kind, p, latent, decoder, missing, cells, values, slopes):
     """The loss of each user, and its derivative by the latent, for all losses except the two below."""
     weight, bias = decoder
     indptr, columns, roles, weights = cells
-    memory, unused = np.empty(_BLOCK, dtype=f4), np.empty(_BLOCK, dtype=f4)
+    memory, unused, ones = np.empty(_BLOCK, dtype=f4), np.empty(_BLOCK, dtype=f4), np.ones(_BLOCK, dtype=f4)
     slopes[:], values[:] = f4(0.0), 0.0
     for start in range(0, len(weight), _BLOCK):
         block = weight[start : start + _BLOCK]
@@ -74,7 +74,7 @@ def slopes_of_users(kind, p, latent, decoder, missing, cells, values, slopes):
         for user in range(len(latent)):
             logits_of_items(latent[user], block, z[0])
             own = (indptr[user : user + 2], columns, roles, weights)
-            here = (start, missing[user : user + 1], f4(1.0))
+            here = (start, missing[user : user + 1], ones[:n], f4(1.0))
             values[user] += block_slopes(kind, p, z, bias[start : start + n], *here, own, unused[:n])
             add_slopes(z[0], block, slopes[user])
 

@@ -46,7 +46,7 @@ class GradientModelSettings(ModelSettings):
     default_loss: ClassVar[str] = "mil"
     losses: ClassVar[tuple[str, ...] | None] = None  # those it can be fitted with; None: any
     starts: ClassVar[tuple[str, ...]] = ("svd", "glorot")  # how a fit may start, the default first
-    start_by_shape: ClassVar[Mapping[str, None]] = {}  # settings of the start that the data's shape decides
+    default_start_bias: ClassVar[str | None] = "zero"  # None: the data's shape decides
     default_rate: ClassVar[float] = 5e-3
     decay_form: ClassVar[str] = "plain"
     default_decay: ClassVar[Mapping[str, float]] = _PLAIN_DECAY  # by loss
@@ -73,7 +73,7 @@ class AutoencoderSettings(GradientModelSettings):
 
     title: ClassVar[str] = "autoencoder"
     class_path: ClassVar[str] = "milrec.models.autoencoders:DenoisingAutoencoder"
-    start_by_shape: ClassVar[Mapping[str, None]] = {"start_bias": None, "start_logit": None, "warmup": None}
+    default_start_bias: ClassVar[str | None] = None
     model: Literal["dae"] = "dae"
     n_factors: int = Field(200, ge=1, le=LARGEST_WIDTH, description="D, the size of the hidden layer")
     encoder: Activation = Field("linear", description="activation s of the hidden layer")

@@ -21,7 +21,7 @@ from milrec.kernels.losses import pair_logits
 from milrec.kernels.rows import weighted_rows
 from milrec.kernels.sparse import Rows
 from milrec.kernels.threads import Pool, over_users, thread_pool, zeros
-from milrec.losses import MissingInformationLoss
+from milrec.losses import RestingLoss
 from milrec.models.contract import GradientModel
 from milrec.models.factors import Factors
 from milrec.models.inputs import unit_rows
@@ -31,7 +31,7 @@ from milrec.training.targets import n_missing_drawn
 _USERS = 20_000  # are enough to find the directions
 _MORE_DIRECTIONS = 10
 _ROUNDS = 4
-_STEEP = (1e-3, 0.95)  # outside of these a sigmoid is so flat that a bias would hardly come back
+_NOT_FLAT = (1e-3, 0.95)  # outside of these a sigmoid is flat, and the bias of a few adopters may be far off
 
 Floats = npt.NDArray[np.float32]
 
@@ -41,7 +41,6 @@ def start(model: GradientModel, train: Interactions, settings: GradientFit, seed
     model.initialise(seed)
     if settings.training.start == "svd" and train.adopted.nnz:
         with thread_pool(settings.training.threads) as pool:
-            assert settings.training.start_logit is not None  # settings from for_data always have it
             _start_from_directions(cast(Factors, model), train, settings.training.start_logit, seed, pool)
     if settings.training.start_bias == "rest":
         with torch.no_grad():
@@ -54,8 +53,8 @@ def resting_biases(train: Interactions, settings: GradientFit) -> Floats:
     share = np.maximum(train.popularity(), 0.5) / (train.n_users + 1)  # of users who adopted each item, below 1
     drawn = n_missing_drawn(train.adopted, settings.target_factor) / train.n_items
     weight = 1.0 if settings.target_set.target_set == "all" else min(drawn, 1.0)
-    loss = cast(MissingInformationLoss, settings.loss)
-    preference = loss.resting_preference(share / (1 - share), weight).clip(*_STEEP)
+    loss = cast(RestingLoss, settings.loss)
+    preference = loss.resting_preference(share / (1 - share), weight).clip(*_NOT_FLAT)
     logits: Floats = np.log(preference / (1 - preference)).astype(np.float32)
     return logits
 

@@ -18,18 +18,16 @@ from milrec.models.contract import GradientModel
 from milrec.training.adam import Adam
 from milrec.training.batches import batches, steps_per_epoch
 from milrec.training.checkpoints import FitState, fingerprint
-from milrec.training.choices import Shape
 from milrec.training.initial import start
 from milrec.training.progress import History, Progress, Validate, Watch
-from milrec.training.settings import GradientFit, TrainingSettings
+from milrec.training.sections import Shape, TrainingSettings
+from milrec.training.settings import GradientFit
 from milrec.training.steps import Step, fast_step, readable_step
 
 _SHORTEST_RUN = 5_000  # steps, at most, of a fit without a set length on small data
 _LARGEST_RATE = 1e37  # Adam's first step is ten times as large
 _AVERAGE_EVERY = 5  # steps between two updates of the running mean of the weights
 _CLEAR_FALL = 0.01  # of the best measure; two validations in a row so far below it end a fit
-_DIP = 0.9  # of the best measure: what rises below that may come out of a dip
-_SOME = 3  # validations whose mean is compared with that of as many before
 _LONGEST_RUN = 200  # epochs, at most, of a fit without a set length
 
 
@@ -142,7 +140,7 @@ class _Steps:
         self.total = training.iterations or (training.epochs * self.per_epoch if training.epochs else longest)
         self.last = min(training.until or self.total, self.total)
         self.between = training.validate_every or max(self.per_epoch, 50)
-        self.peak, self.schedule, self.warmup = training.learning_rate, training.schedule, training.warmup or 1
+        self.peak, self.schedule, self.warmup = training.learning_rate, training.schedule, training.warmup
 
     def validates(self, iteration: int) -> bool:
         return iteration % self.between == 0 or iteration == self.last
@@ -185,29 +183,28 @@ def _validated(state: FitState, validate: Validate | None, steps: _Steps, second
 def _exhausted(history: History, training: TrainingSettings) -> bool:
     """Whether validation has not improved for long enough; where weights are averaged, also if it is level or falls.
 
-    Nothing is decided while the learning rate still rises, nor while the measure comes out of a dip.
+    What happens while the learning rate still rises is not counted: a fit may begin with a dip.
     """
-    rising = (training.warmup or 0) if training.schedule == "inverse_sqrt" else 0
+    rising = training.warmup if training.schedule == "inverse_sqrt" else 0
     measures = [measure for step, measure in zip(history.iterations, history.measures, strict=False) if step >= rising]
-    if not training.patience or not measures:
-        return history.stopped_early
-    best = max(history.measures)
-    if len(measures) > 1 and measures[-2] < measures[-1] < _DIP * best:
-        return history.stopped_early
-    waited = min(history.validations_since_best(), len(measures)) >= training.patience
-    history.stopped_early |= waited or (training.averaging > 0 and _over(measures, best, training.slack))
+    if training.patience and measures:
+        waited = len(measures) - 1 - measures.index(max(measures))
+        smooth = training.averaging > 0
+        history.stopped_early |= waited >= training.patience or (
+            smooth and (_falls(measures) or _is_level(measures, max(training.patience - 1, 1), training.slack))
+        )
     return history.stopped_early
 
 
-def _over(measures: list[float], best: float, slack: float) -> bool:
-    """Whether a curve without much noise is clearly below its best, or its last three are level with the three before.
+def _falls(measures: list[float]) -> bool:
+    """Whether the last two are clearly below the best."""
+    return max(measures[-2:]) < (1 - _CLEAR_FALL) * max(measures)
 
-    Three together say more than one: a rise of an eighth of the slack is less than the noise of a single validation.
-    """
-    if max(measures[-2:]) < (1 - _CLEAR_FALL) * best:
-        return len(measures) > 1
-    last, before = measures[-_SOME:], measures[-2 * _SOME : -_SOME]
-    return len(before) == _SOME and sum(last) - sum(before) <= _SOME * slack / 8
+
+def _is_level(measures: list[float], several: int, slack: float) -> bool:
+    """Whether the last several are no better on average than as many before: a smooth curve without a rise is over."""
+    last, before = measures[-several:], measures[-2 * several : -several]
+    return len(before) == several and sum(last) - sum(before) <= several * slack / 8
 
 
 def _progress(state: FitState, steps: _Steps) -> Progress:

@@ -21,7 +21,8 @@ from milrec.models.settings import (
     VariationalSettings,
 )
 from milrec.settings import build
-from milrec.training.settings import FitSettings, GradientFit, TargetSettings, TrainingSettings, fit_settings
+from milrec.training.sections import TargetSettings, TrainingSettings
+from milrec.training.settings import FitSettings, GradientFit, fit_settings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -85,12 +86,13 @@ def _defaults(kind: type[ModelSettings], loss: str | None, values: Mapping[str, 
     training = {
         "batch_size": None,
         "start": gradient.starts[0],
-        **gradient.start_by_shape,
+        "start_bias": gradient.default_start_bias,
         "learning_rate": gradient.default_rate,
         "schedule": "inverse_sqrt",
         "averaging": 0.15,
         "validate_every": 50,
         "patience": 4,
+        "validation_users": 2_500,
         "slack": 0.002,
         "weight_decay": gradient.default_decay[loss],
         "weight_decay_form": gradient.decay_form,

@@ -7,18 +7,16 @@ section that a model does not use is null.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import SerializeAsAny, model_validator
 
 from milrec.errors import SettingsError, cut, unknown
 from milrec.losses import LOSSES, Loss
-from milrec.metrics.names import known_measure
 from milrec.models.known import build_model, settings_type
 from milrec.models.settings import MODELS, ClosedFormSettings, GradientModelSettings, ModelSettings
-from milrec.settings import Section, Settings, build, changed
-from milrec.training import choices
-from milrec.training.choices import Shape
+from milrec.settings import Settings, build, changed
+from milrec.training.sections import Shape, TargetSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -27,90 +25,7 @@ if TYPE_CHECKING:
     from milrec.models.contract import Model
     from milrec.training.progress import History, Watch
 
-_RESTING = ("mil", "pointwise", "square")
 SECTIONS = ("model", "loss", "target_set", "training")
-
-
-class TargetSettings(Section):
-    """Which missing items of a user enter the loss (section 3.3 of the paper)."""
-
-    target_set: Literal["per_user", "shared", "expectation", "all", "auto"] = Field(
-        "per_user",
-        description="missing items drawn for each user, drawn once per batch, weighted by their chance of being drawn, "
-        "or all with weight 1; auto: expectation up to 50,000 items, shared beyond",
-    )
-    target_factor: float = Field(50, gt=0, le=1e9, description="missing items drawn per user = factor × median adopted")
-    rejected_as: Literal["rejected", "missing"] = Field(
-        "rejected", description="how the loss treats rejected entries: as rejected, or as missing like any other"
-    )
-
-
-class TrainingSettings(Section):
-    """How a model is fitted."""
-
-    batch_size: int | None = Field(
-        100, ge=1, description="users per step; unset: a 60th of the users, but from 100 to 500"
-    )
-    epochs: int | None = Field(None, ge=1, description="passes over the users; unset: until validation stops improving")
-    iterations: int | None = Field(None, ge=1, description="steps, instead of epochs")
-    until: int | None = Field(
-        None, ge=1, description="the step to stop at, without changing the schedule; set by a refit"
-    )
-    start: Literal["glorot", "svd"] = Field(
-        "glorot", description="first weights: random, or the main directions of the data scaled down"
-    )
-    start_logit: float | None = Field(
-        0.05, gt=0, description="mean logit that svd gives adopted items, above their bias; unset: by the data's shape"
-    )
-    start_bias: Literal["zero", "rest"] | None = Field(
-        "zero",
-        description="first biases of items: 0, or where the loss rests for a user about whom nothing is known; "
-        "unset: by the data's shape",
-    )
-    learning_rate: float = Field(1e-3, gt=0, description="of Adam; the peak if a schedule varies it")
-    schedule: Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt"] = Field(
-        "constant", description="learning rate over the run; inverse_sqrt needs no set length"
-    )
-    warmup: int | None = Field(
-        200,
-        ge=1,
-        description="steps until inverse_sqrt reaches its peak; it falls from there; unset: by the data's shape",
-    )
-    averaging: float = Field(
-        0, ge=0, lt=1, description="judge and keep the mean of the weights over about this share of the steps so far"
-    )
-    weight_decay: float = Field(1e-6, ge=0, description="λ")
-    weight_decay_form: Literal["plain", "scaled"] = Field(
-        "plain", description="λ(‖W‖²+‖W'‖²), or λ/D·(‖W‖²/rows + ‖W'‖²/rows)"
-    )
-    measure: str = Field("ndcg@100", description="validation measure that chooses the weights to keep")
-    validation_users: int = Field(
-        2_500, ge=1, description="if validation has more users than this, a sample of this size is judged"
-    )
-    validate_every: int | None = Field(None, ge=1, description="steps; unset: an epoch, but at least 50 steps")
-    slack: float = Field(
-        0,
-        ge=0,
-        description="keep the latest weights within this much of the best measure: later ones list more of the tail",
-    )
-    patience: int = Field(8, ge=0, description="validations without improvement before stopping; 0: never stop early")
-    checkpoint_seconds: float = Field(30, ge=0, description="at most this much work is lost when a fit is killed")
-    engine: Literal["fast", "readable"] | None = Field(
-        None, description="compiled kernels, or dense rows and autograd; unset: fast on the CPU, readable on a GPU"
-    )
-    device: str = Field("cpu", description="cpu, cuda, or auto for a GPU if there is one")
-    threads: int | None = Field(None, ge=1, description="CPU threads; unset: as many as the machine has")
-
-    @field_validator("measure")
-    @classmethod
-    def _known_measure(cls, name: str) -> str:
-        return known_measure(name)
-
-    @model_validator(mode="after")
-    def _one_length(self) -> TrainingSettings:
-        if self.epochs is not None and self.iterations is not None:
-            raise ValueError("epochs and iterations both say how long to fit: set only one of them")
-        return self
 
 
 class _Sections(Settings):
@@ -180,7 +95,11 @@ class GradientFit(_Sections):
         if (self.target_set is None) != (loss == "multinomial"):
             raise ValueError("the multinomial loss uses all items, and every other loss needs a target set")
         if self.training.start_bias == "rest" and not self.rests:
-            raise ValueError(f"start_bias 'rest' is for a sigmoid decoder with loss {', '.join(_RESTING)}")
+            known = ", ".join(name for name, one in LOSSES.items() if one.rests)
+            raise ValueError(
+                f"start_bias 'rest' needs a sigmoid decoder and one of the losses {known}, "
+                f"not '{loss}' with a {self.model.decoder} decoder; set start_bias=zero"
+            )
         confidence = getattr(self.loss, "confidence", None)
         if confidence is not None and self.target_set is not None and self.target_set.target_set != "all":
             raise ValueError("a confidence weights adopted items against all missing ones: set target_set=all with it")
@@ -224,7 +143,7 @@ class GradientFit(_Sections):
     @property
     def rests(self) -> bool:
         """Whether the loss has a preference at which it rests for a user about whom nothing is known."""
-        return self.loss.loss in _RESTING and self.model.decoder == "sigmoid"
+        return self.loss.rests and self.model.decoder == "sigmoid"
 
     @property
     def samples(self) -> bool:
@@ -243,12 +162,14 @@ class GradientFit(_Sections):
 
     def for_data(self, shape: Shape) -> GradientFit:
         """The same, with what the shape of the data decides filled in."""
-        chosen = {"batch_size": choices.batch_size(shape), **choices.beginning(shape)}
-        if not self.rests:
-            chosen["start_bias"] = "zero"
-        values = {key: value for key, value in chosen.items() if getattr(self.training, key) is None}
+        values: dict[str, Any] = {}
+        start_bias: str = self.training.start_bias or (shape.start_bias() if self.rests else "zero")
+        if self.training.start_bias is None:
+            values["start_bias"] = start_bias
+        if self.training.batch_size is None:
+            values["batch_size"] = shape.batch_size(start_bias)
         if self.target_set is not None and self.target_set.target_set == "auto":
-            values["target_set"] = choices.target_set(shape)
+            values["target_set"] = shape.target_set()
         return self.with_values(values)
 
     def with_measure(self, measure: str) -> GradientFit:

@@ -19,7 +19,7 @@ from milrec.kernels.losses import partner_places
 from milrec.kernels.rows import draw_missing, merged_items
 from milrec.kernels.sparse import Rows
 from milrec.losses import Targets
-from milrec.training.settings import TargetSettings
+from milrec.training.sections import TargetSettings
 
 Floats = npt.NDArray[np.float32]
 

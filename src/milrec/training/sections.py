@@ -1,0 +1,144 @@
+"""The target set and the training of a fit: their settings, and what the data's shape decides if these leave it open.
+
+The rules were measured beforehand (docs/log.md). Nothing is timed, so the same data always gives the same fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from milrec.metrics.names import known_measure
+from milrec.settings import Section
+
+if TYPE_CHECKING:
+    from milrec.data.interactions import Interactions
+
+_STEPS_PER_EPOCH = 60  # that the batch size aims for
+_SMALLEST_BATCH, _LARGEST_BATCH = 100, 500
+_CELLS = 5_000_000  # users × items of a step, at most, from biases at rest
+_WHOLE_CATALOGUE = 50_000  # up to this many items, every step can use them all
+_FEW_ADOPTERS = 40  # for each item, on average
+_FEW_PAIRS = 0.005  # of all users × items: below both, the data is sparse
+
+
+class TargetSettings(Section):
+    """Which missing items of a user enter the loss (section 3.3 of the paper)."""
+
+    target_set: Literal["per_user", "shared", "expectation", "all", "auto"] = Field(
+        "per_user",
+        description="missing items drawn for each user, drawn once per batch by popularity, weighted by their chance "
+        "of being drawn, or all with weight 1; auto: expectation up to 50,000 items, shared beyond",
+    )
+    target_factor: float = Field(50, gt=0, le=1e9, description="missing items drawn per user = factor × median adopted")
+    rejected_as: Literal["rejected", "missing"] = Field(
+        "rejected", description="how the loss treats rejected entries: as rejected, or as missing like any other"
+    )
+
+
+class TrainingSettings(Section):
+    """How a model is fitted."""
+
+    batch_size: int | None = Field(
+        100,
+        ge=1,
+        description="users per step; unset: a 60th of the users, but from 100 to 500 (fewer on sparse data)",
+    )
+    epochs: int | None = Field(None, ge=1, description="passes over the users; unset: until validation stops improving")
+    iterations: int | None = Field(None, ge=1, description="steps, instead of epochs")
+    until: int | None = Field(
+        None, ge=1, description="the step to stop at, without changing the schedule; set by a refit"
+    )
+    start: Literal["glorot", "svd"] = Field(
+        "glorot", description="first weights: random, or the main directions of the data scaled down"
+    )
+    start_logit: float = Field(0.05, gt=0, description="mean logit that the first weights of svd add to adopted items")
+    start_bias: Literal["zero", "rest"] | None = Field(
+        "zero",
+        description="first biases of items: 0, or where the loss rests for a user about whom nothing is known; "
+        "unset: there if the data is sparse",
+    )
+    learning_rate: float = Field(1e-3, gt=0, description="of Adam; the peak if a schedule varies it")
+    schedule: Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt"] = Field(
+        "constant", description="learning rate over the run; inverse_sqrt needs no set length"
+    )
+    warmup: int = Field(200, ge=1, description="steps until inverse_sqrt reaches its peak; it falls from there")
+    averaging: float = Field(
+        0, ge=0, lt=1, description="judge and keep the mean of the weights over about this share of the steps so far"
+    )
+    weight_decay: float = Field(1e-6, ge=0, description="λ")
+    weight_decay_form: Literal["plain", "scaled"] = Field(
+        "plain", description="λ(‖W‖²+‖W'‖²), or λ/D·(‖W‖²/rows + ‖W'‖²/rows)"
+    )
+    measure: str = Field("ndcg@100", description="validation measure that chooses the weights to keep")
+    validation_users: int = Field(
+        10_000, ge=1, description="if validation has more users than this, a sample of this size is judged"
+    )
+    validate_every: int | None = Field(None, ge=1, description="steps; unset: an epoch, but at least 50 steps")
+    slack: float = Field(
+        0,
+        ge=0,
+        description="keep the latest weights within this much of the best measure: later ones list more of the tail",
+    )
+    patience: int = Field(
+        8,
+        ge=0,
+        description="validations without improvement before stopping; averaged weights also stop if patience-1 of them "
+        "are level with as many before, or clearly fall; 0: never stop early",
+    )
+    checkpoint_seconds: float = Field(30, ge=0, description="at most this much work is lost when a fit is killed")
+    engine: Literal["fast", "readable"] | None = Field(
+        None, description="compiled kernels, or dense rows and autograd; unset: fast on the CPU, readable on a GPU"
+    )
+    device: str = Field("cpu", description="cpu, cuda, or auto for a GPU if there is one")
+    threads: int | None = Field(None, ge=1, description="CPU threads; unset: as many as the machine has")
+
+    @field_validator("measure")
+    @classmethod
+    def _known_measure(cls, name: str) -> str:
+        return known_measure(name)
+
+    @model_validator(mode="after")
+    def _one_length(self) -> TrainingSettings:
+        if self.epochs is not None and self.iterations is not None:
+            raise ValueError("epochs and iterations both say how long to fit: set only one of them")
+        return self
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large data is."""
+
+    n_users: int
+    n_items: int
+    n_pairs: int  # adopted ones
+    n_rejected: int = 0
+
+    @classmethod
+    def of(cls, train: Interactions) -> Shape:
+        return cls(train.n_users, train.n_items, train.adopted.nnz, train.rejected.nnz)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether items have few adopters, and users few items."""
+        return self.n_pairs < min(_FEW_ADOPTERS, _FEW_PAIRS * self.n_users) * self.n_items
+
+    def batch_size(self, start_bias: str) -> int:
+        """A 60th of the users, from 100 to 500. A fit from biases at rest takes fewer of them from a wide catalogue: it
+        needs about as many steps, and each costs less.
+        """
+        users = min(max(self.n_users // _STEPS_PER_EPOCH, _SMALLEST_BATCH), _LARGEST_BATCH)
+        affordable = max(_CELLS // max(self.n_items, 1), _SMALLEST_BATCH)
+        return min(users, affordable) if start_bias == "rest" else users
+
+    def target_set(self) -> str:
+        return "expectation" if self.n_items <= _WHOLE_CATALOGUE else "shared"
+
+    def start_bias(self) -> str:
+        """On sparse data a fit from biases of 0 spends most of its steps on moving them to where the loss puts them.
+
+        Where that is in the presence of rejected items, `resting_preference` does not say.
+        """
+        return "rest" if self.sparse and not self.n_rejected else "zero"
