@@ -20,6 +20,7 @@ from milrec.data.splits import Audience, HeldOut
 from milrec.errors import DataError
 from milrec.interrupts import pause_point
 from milrec.kernels.ranking import counts_below, found_in_lists, ordered_shares
+from milrec.kernels.threads import ahead
 from milrec.lists.scores import Lists, Scorer, dial_shift, leave_out, lists_for
 from milrec.metrics import ranking, tail
 from milrec.metrics.names import LIST_LENGTH
@@ -90,7 +91,7 @@ def evaluate(
         ordered_shares(logits, own, targets.indices, lower, rejected_targets.indices, order[block])
 
     shift = dial_shift(dial, tail.log_popularity(popularity))
-    for lists in lists_for(Scorer(model, settings, train), audience, LIST_LENGTH, look, shift):
+    for lists in ahead(lists_for(Scorer(model, settings, train), audience, LIST_LENGTH, look, shift), 1):
         tally.add_lists(lists.items, _hits(lists, targets))
         tally.add_rejected(lists, rejected_targets)
         if truth is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from milrec.kernels.threads import Pool, available, over_users, thread_pool
+from milrec.kernels.threads import Pool, ahead, available, over_users, thread_pool
 
 LONG = 300  # seconds after which a test that waits has failed
 
@@ -195,3 +195,33 @@ def test_tasks_over_users_take_every_user_once(n_users):
     with thread_pool(2) as pool:
         pool.run(over_users(kernel, n_users, seen))
     assert (seen == 1).all()
+
+
+def test_items_that_are_made_ahead_come_in_their_order():
+    assert list(ahead(iter(range(100)), 3)) == list(range(100))
+    assert list(ahead(iter([None, 0]), 1)) == [None, 0]
+
+
+def test_no_more_items_are_made_ahead_than_asked_for():
+    made = []
+
+    def make():
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    items = ahead(make(), 2)
+    assert next(items) == 0
+    items.close()  # the thread has ended
+    assert len(made) <= 5
+
+
+def test_an_error_of_the_thread_that_is_ahead_reaches_the_reader():
+    def make():
+        yield 1
+        raise KeyError("wrong")
+
+    items = ahead(make(), 2)
+    assert next(items) == 1
+    with pytest.raises(KeyError, match="wrong"):
+        next(items)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from torch import Tensor
 _USERS_PER_TASK = 25
 
 Task = Callable[[int], None]
+T = TypeVar("T")
 
 
 class Pool:
@@ -72,6 +75,42 @@ def one_torch_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def ahead(items: Iterator[T], number: int) -> Generator[T]:
+    """The same items, made by a second thread, which is ahead of its reader by a number of them.
+
+    An error there is raised here; when the reader leaves, the thread ends with the item it is at.
+    """
+    ready: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(maxsize=number)
+    ended = threading.Event()
+
+    def put(item: tuple[T] | BaseException | None) -> None:
+        while not ended.is_set():
+            with suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                return
+
+    def make() -> None:
+        try:
+            for item in items:
+                put((item,))
+                if ended.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    worker = threading.Thread(target=make, daemon=True, name="milrec-ahead")
+    worker.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item[0]
+    finally:
+        ended.set()
+        worker.join()
 
 
 def over_users(kernel: Callable[..., Any], n_users: int, *parts: Any) -> list[Task]:

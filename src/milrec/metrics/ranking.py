@@ -104,8 +104,9 @@ def bootstrap_interval(
     at_once = max(1, min(n_samples, _BOOTSTRAP_CELLS // max(n_users, 1)))
     for first in range(0, n_samples if n_users else 0, at_once):
         samples = range(first, min(first + at_once, n_samples))
-        drawn = [np.bincount(random.integers(n_users, size=n_users), minlength=n_users) for _ in samples]
-        weight = np.stack(drawn).astype(np.float64)  # (n_samples, n_users)
+        weight = np.empty((len(samples), n_users))
+        for row in weight:
+            row[:] = np.bincount(random.integers(n_users, size=n_users), minlength=n_users)
         means[first : samples.stop] = _ratio(weight @ filled, weight @ counted)
     tail = (1 - level) / 2
     if not n_users:

@@ -6,17 +6,15 @@ resumed from a checkpoint gets exactly the same batches as an uninterrupted one.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from milrec.data.interactions import Interactions
 from milrec.kernels.sparse import Rows, Transposed
+from milrec.kernels.threads import ahead
 from milrec.models.contract import GradientModel
 from milrec.models.inputs import Users
 from milrec.training.settings import GradientFit
@@ -40,45 +38,18 @@ def batches(
     train: Interactions, model: GradientModel, settings: GradientFit, seed: int, steps: range
 ) -> Iterator[Batch]:
     """Batches of the given steps, prepared by a second thread."""
-    ready: queue.Queue[Batch | BaseException | None] = queue.Queue(maxsize=_BATCHES_AHEAD)
-    ended = threading.Event()
-
-    def prepare() -> None:
-        try:
-            maker = _BatchMaker(train, model, settings)
-            for iteration in steps:
-                epoch, place = divmod(iteration, maker.per_epoch)
-                if iteration == steps.start or place == 0:
-                    order = np.random.default_rng([seed, 3, epoch]).permutation(train.n_users)
-                last = place == maker.per_epoch - 1
-                users = order[place * maker.batch_size : None if last else (place + 1) * maker.batch_size]
-                random = np.random.default_rng([seed, 4, iteration])
-                _put(ready, maker.batch(users, iteration, random), ended)
-                if ended.is_set():
-                    return
-            _put(ready, None, ended)
-        except BaseException as error:
-            _put(ready, error, ended)
-
-    worker = threading.Thread(target=prepare, daemon=True, name="milrec-batches")
-    worker.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        ended.set()
-        worker.join()
+    return ahead(_made(train, model, settings, seed, steps), _BATCHES_AHEAD)
 
 
-def _put(ready: queue.Queue[Any], item: Any, ended: threading.Event) -> None:
-    while not ended.is_set():
-        try:
-            ready.put(item, timeout=0.1)
-            return
-        except queue.Full:
-            continue
+def _made(train: Interactions, model: GradientModel, settings: GradientFit, seed: int, steps: range) -> Iterator[Batch]:
+    maker = _BatchMaker(train, model, settings)
+    for iteration in steps:
+        epoch, place = divmod(iteration, maker.per_epoch)
+        if iteration == steps.start or place == 0:
+            order = np.random.default_rng([seed, 3, epoch]).permutation(train.n_users)
+        last = place == maker.per_epoch - 1
+        users = order[place * maker.batch_size : None if last else (place + 1) * maker.batch_size]
+        yield maker.batch(users, iteration, np.random.default_rng([seed, 4, iteration]))
 
 
 def steps_per_epoch(n_users: int, batch_size: int, smallest: int) -> int:
