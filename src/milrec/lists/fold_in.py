@@ -35,7 +35,7 @@ from milrec.models.factors import Factors
 from milrec.models.inputs import Users
 from milrec.training.fused import compiled_loss
 from milrec.training.settings import GradientFit
-from milrec.training.targets import Draws, TargetSet, draw_targets
+from milrec.training.targets import Draws, TargetSet, draw_targets, n_missing_drawn
 
 _MOST_STEPS = 60  # a user takes 10 to 20 of them
 _ACTIVATIONS = {"linear": LINEAR, "sigmoid": SIGMOID, "tanh": TANH, "relu": RELU}
@@ -54,7 +54,8 @@ class FoldIn:
 
     @classmethod
     def of(cls, model: Any, settings: Any, train: Interactions) -> FoldIn:
-        return cls(model, settings, Draws.of(train, settings.target_factor))
+        n_drawn = n_missing_drawn(train.adopted, settings.target_factor)
+        return cls(model, settings, Draws.by_popularity(np.zeros(model.n_items), n_drawn))  # no draw is shared
 
     def latents(self, users: Users) -> Tensor:
         """Latents of new users, one row for each."""
