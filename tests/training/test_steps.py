@@ -37,6 +37,7 @@ CASES = [
     ("square", {"target_set": "all", "confidence": 5}),
     ("pointwise", {"target_set": "all", "confidence": 5}),
     ("multinomial", {}),
+    ("mil", {"target_set": "expectation", "start_bias": "rest"}),  # touches only the rows that are read
 ]
 MODELS = pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
 VAE = {"n_hidden": 7, "annealing_cap": 0.5, "annealing_steps": 3}

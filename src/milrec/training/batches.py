@@ -67,7 +67,7 @@ class _BatchMaker:
         self.per_epoch = steps_per_epoch(train.n_users, self.batch_size, model.smallest_batch)
         n_columns = model.reader.n_columns
         self.counts = np.zeros(n_columns, dtype=np.int64)
-        self.first_rows = np.arange(0 if settings.samples else n_columns, dtype=np.int32)  # a sampled step touches few
+        self.first_rows = np.arange(0 if settings.touches_few_rows else n_columns, dtype=np.int32)
         self.draws = Draws.of(train, settings.target_factor)
 
     def batch(self, numbers: npt.NDArray[np.int64], iteration: int, random: np.random.Generator) -> Batch:

@@ -146,8 +146,16 @@ class GradientFit(_Sections):
         return self.loss.rests and self.model.decoder == "sigmoid"
 
     @property
+    def touches_few_rows(self) -> bool:
+        """Whether a step updates only those rows of W that its users read: the others catch up when they are read.
+
+        On sparse data these are a small part of the catalogue.
+        """
+        return self.samples or self.training.start_bias == "rest"
+
+    @property
     def samples(self) -> bool:
-        """Whether a step touches only some rows."""
+        """Whether a step touches only some rows of the decoder."""
         return self.target_set is not None and self.target_set.target_set == "shared"
 
     def fit(self, model: Any, train: Interactions, seed: int, watch: Watch) -> History | None:

@@ -74,7 +74,7 @@ def readable_step(model: GradientModel, settings: GradientFit, optimiser: Adam) 
         loss = batch_loss(model, batch, settings)
         names, weights = zip(*optimiser.parameters.items(), strict=True)
         gradients = torch.autograd.grad(loss, weights, allow_unused=True)
-        touched = _touched_rows(model, batch)
+        touched = _touched_rows(model, batch, settings)
         optimiser.step += 1
         for name, gradient in zip(names, gradients, strict=True):
             if gradient is None:
@@ -128,17 +128,15 @@ def decay_slopes(model: GradientModel, settings: GradientFit) -> dict[str, float
     return {name: strength / model.width / len(weights[name]) for name in model.decayed()}
 
 
-def _touched_rows(model: GradientModel, batch: Batch) -> dict[str, Tensor]:
-    """Rows of each weight that a sampled step touches; nothing if it touches all."""
-    targets, device = batch.targets, model.decoder_bias.device
-    if targets.items is None:
-        return {}
-    decoder = np.unique(np.concatenate([targets.items, targets.adopted.items, targets.rejected.items]))
-    rows = torch.from_numpy(decoder).long().to(device)
-    touched = {"decoder_weight": rows, "decoder_bias": rows}
-    if model.first_layer is not None:
-        touched[model.first_layer] = torch.from_numpy(np.unique(batch.inputs.items)).long().to(device)
-    return touched
+def _touched_rows(model: GradientModel, batch: Batch, settings: GradientFit) -> dict[str, Tensor]:
+    """Rows of each weight that a step touches, where it does not touch all."""
+    targets, rows = batch.targets, {}
+    if model.first_layer is not None and settings.touches_few_rows:
+        rows[model.first_layer] = batch.transposed.rows
+    if targets.items is not None:
+        decoder = np.unique(np.concatenate([targets.items, targets.adopted.items, targets.rejected.items]))
+        rows |= {"decoder_weight": decoder, "decoder_bias": decoder}
+    return {name: torch.from_numpy(own).long().to(model.decoder_bias.device) for name, own in rows.items()}
 
 
 def _fitting_latent(model: GradientModel, entering: Tensor, batch: Batch) -> tuple[Tensor, Tensor | float]:
