@@ -181,7 +181,7 @@ def _validated(state: FitState, validate: Validate | None, steps: _Steps, second
 
 
 def _exhausted(history: History, training: TrainingSettings) -> bool:
-    """Whether validation has not improved for long enough; where weights are averaged, also if it is level or falls.
+    """Whether validation has not improved for long enough; where weights are averaged, also if it falls or no longer rises.
 
     What happens while the learning rate still rises is not counted: a fit may begin with a dip.
     """
@@ -191,7 +191,7 @@ def _exhausted(history: History, training: TrainingSettings) -> bool:
         waited = len(measures) - 1 - measures.index(max(measures))
         smooth = training.averaging > 0
         history.stopped_early |= waited >= training.patience or (
-            smooth and (_falls(measures) or _is_level(measures, max(training.patience - 1, 1), training.slack))
+            smooth and (_falls(measures) or _no_longer_rises(measures, max(training.patience - 1, 1)))
         )
     return history.stopped_early
 
@@ -201,10 +201,10 @@ def _falls(measures: list[float]) -> bool:
     return max(measures[-2:]) < (1 - _CLEAR_FALL) * max(measures)
 
 
-def _is_level(measures: list[float], several: int, slack: float) -> bool:
-    """Whether the last several are no better on average than as many before: a smooth curve without a rise is over."""
+def _no_longer_rises(measures: list[float], several: int) -> bool:
+    """Whether the last several are no better on average than as many before."""
     last, before = measures[-several:], measures[-2 * several : -several]
-    return len(before) == several and sum(last) - sum(before) <= several * slack / 8
+    return len(before) == several and sum(last) <= sum(before)
 
 
 def _progress(state: FitState, steps: _Steps) -> Progress:

@@ -86,7 +86,7 @@ class TrainingSettings(Section):
         8,
         ge=0,
         description="validations without improvement before stopping; averaged weights also stop if patience-1 of them "
-        "are level with as many before, or clearly fall; 0: never stop early",
+        "are no better than as many before, or clearly fall; 0: never stop early",
     )
     checkpoint_seconds: float = Field(30, ge=0, description="at most this much work is lost when a fit is killed")
     engine: Literal["fast", "readable"] | None = Field(
