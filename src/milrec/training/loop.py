@@ -181,7 +181,7 @@ def _validated(state: FitState, validate: Validate | None, steps: _Steps, second
 
 
 def _exhausted(history: History, training: TrainingSettings) -> bool:
-    """Whether validation has not improved for long enough; where weights are averaged, also if it falls or no longer rises.
+    """Whether validation has not improved for long enough or, where weights are averaged, falls or no longer rises.
 
     What happens while the learning rate still rises is not counted: a fit may begin with a dip.
     """
