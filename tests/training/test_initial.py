@@ -127,3 +127,24 @@ def test_items_without_an_adopter_rest_below_all_others():
     settings = settings_for("dae", "mil", {"start_bias": "rest"}).for_data(Shape.of(alone))
     biases = resting_biases(alone, settings)
     assert biases[2] < biases[1] < biases[0] and np.isfinite(biases).all()
+
+
+@pytest.mark.parametrize(
+    ("users", "items"), [([0, 0], [0, 1]), ([0, 1, 2], [0, 0, 0]), ([0, 1, 2, 2], [0, 0, 0, 1]), ([0], [0])]
+)
+@pytest.mark.parametrize("loss", ["mil", "pointwise", "square"])
+def test_biases_at_rest_are_finite_for_one_user_one_item_and_an_item_that_everybody_has(users, items, loss):
+    data = milrec.read({"user": users, "item": items})
+    settings = settings_for("dae", loss, {"start_bias": "rest"}).for_data(Shape.of(data))
+    assert np.isfinite(resting_biases(data, settings)).all()
+
+
+@pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
+@pytest.mark.parametrize("target_set", ["expectation", "shared", "per_user", "all"])
+def test_a_fit_from_biases_at_rest_has_the_same_bytes_with_any_number_of_threads(small_catalogue, model, target_set):
+    split = milrec.split_interactions(small_catalogue, seed=0)
+    length = {"iterations": 12, "validate_every": 6, "n_factors": 4, "start_bias": "rest", "target_factor": 2}
+    fits = [milrec.fit(split, model, "mil", target_set=target_set, threads=number, **length) for number in (1, 3)]
+    first, second = (fit.fitted.model.tensors() for fit in fits)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert first["decoder_bias"].mean() > 0.5

@@ -272,3 +272,10 @@ def test_partners_are_uniform_over_the_adopted_items_and_independent_of_the_item
 
 def test_partners_of_a_batch_without_adopted_items_are_drawn_without_an_error():
     assert partners(np.zeros((2, 3), dtype=np.float32), np.random.default_rng(0)).shape == (2, 3)
+
+
+def test_what_a_fit_draws_follows_its_training_part(small_catalogue):
+    draws = Draws.of(small_catalogue, target_factor=2)
+    median = np.median(np.diff(small_catalogue.adopted.indptr))
+    assert draws.n_drawn == round(2 * median) and draws.n_items == small_catalogue.n_items
+    assert (np.argsort(-draws.chances, kind="stable") == np.argsort(-small_catalogue.popularity(), kind="stable")).all()
