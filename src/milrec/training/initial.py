@@ -31,7 +31,7 @@ from milrec.training.targets import n_missing_drawn
 _USERS = 20_000  # are enough to find the directions
 _MORE_DIRECTIONS = 10
 _ROUNDS = 4
-_NOT_FLAT = (1e-3, 0.95)  # outside of these a sigmoid is flat, and the bias of a few adopters may be far off
+_NOT_FLAT = (1e-3, 0.95)  # outside of these preferences a sigmoid is so flat that a bias moves slowly
 
 Floats = npt.NDArray[np.float32]
 

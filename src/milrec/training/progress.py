@@ -36,9 +36,6 @@ class History:
         """The step whose weights the model has."""
         return self.kept_iteration or self.iterations[-1]
 
-    def validations_since_best(self) -> int:
-        return len(self.measures) - 1 - self.measures.index(max(self.measures)) if self.measures else 0
-
 
 def checked_history(saved: FitHistory) -> FitHistory:
     """The whole history of a fit, not one that was thinned out for a report: a ValueError if it does not add up."""
