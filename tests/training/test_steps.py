@@ -80,8 +80,9 @@ def assert_same_steps(data, settings, scale=1.0):
         apart, moved = (own - other).abs().detach(), (other - begin).abs().max().item()
         assert moved > RATE / 2, name
         mean, its_mean = optimiser.mean[name], its_optimiser.mean[name]
-        # Where adopted and rejected pairs cancel at the first step, rounding is all Adam sees: it happens to one item.
-        assert (apart >= 2e-2 * RATE).sum().item() <= 1 and apart.max().item() < RATE, name
+        # Where a gradient is next to 0, rounding is all Adam sees: with shared draws, one item's pairs cancel at first.
+        n_cancelled = 1 if settings.samples else 0
+        assert (apart >= 2e-2 * RATE).sum().item() <= n_cancelled and apart.max().item() < RATE, name
         assert apart.quantile(0.99).item() < 2e-4 * moved, name
         assert (mean - its_mean).abs().max() <= 1e-3 * its_mean.abs().max(), name
         assert torch.equal(optimiser.last[name], its_optimiser.last[name]), name
