@@ -292,6 +292,31 @@ def test_early_stopping_keeps_the_best_weights(checkerboard):
     assert weight_bytes(model) == weight_bytes(best)
 
 
+def with_singles(data: Interactions, n_singles: int) -> Interactions:
+    """The same data and some more users, each with a single item."""
+    pairs = data.adopted.tocoo()
+    users = np.concatenate([pairs.row, data.n_users + np.arange(n_singles)])
+    items = np.concatenate([pairs.col, np.arange(n_singles) % data.n_items])
+    return milrec.read(pa.table({"user": users, "item": items}))
+
+
+def test_users_with_a_single_item_change_nothing_where_they_are_skipped(checkerboard):
+    more = with_singles(checkerboard, 30)
+    assert Shape.of(more).n_singles == 30
+    without, _ = fitted(checkerboard, quick())
+    skipped, _ = fitted(more, quick(skip_singles=True))
+    by_default, _ = fitted(more, quick())
+    kept, _ = fitted(more, quick(skip_singles=False))
+    assert weight_bytes(skipped) == weight_bytes(by_default) == weight_bytes(without) != weight_bytes(kept)
+
+
+def test_a_fit_that_would_skip_everybody_is_refused():
+    alone = milrec.read(pa.table({"user": [1, 2, 3], "item": [1, 2, 1]}))
+    with pytest.raises(FitError, match="no user has more than one item; set skip_singles=false"):
+        fitted(alone, quick(skip_singles=True))
+    fitted(alone, quick())
+
+
 def stops_after(measures, **values):
     """How many of these measures a fit asks for before it stops, or None if it wants more."""
     history, settings = (
@@ -301,7 +326,7 @@ def stops_after(measures, **values):
     for number, measure in enumerate(measures, start=1):
         history.iterations.append(50 * number)
         history.measures.append(measure)
-        if loop._exhausted(history, settings.training):
+        if loop._exhausted(history, settings):
             return number
     return None
 

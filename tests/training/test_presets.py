@@ -119,10 +119,12 @@ def test_every_model_has_settings_for_every_loss(model, loss):
 @pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_defaults_need_no_set_length(model, loss):
-    training = settings_for(model, loss).training
+    settings = settings_for(model, loss)
+    training = settings.training
     assert (training.epochs, training.iterations, training.batch_size) == (None, None, None)
-    assert (training.learning_rate, training.schedule, training.averaging) == (5e-3, "inverse_sqrt", 0.15)
-    assert (training.validate_every, training.patience, training.slack) == (50, 4, 0.002)
+    assert settings.for_data(Shape(100, 10, 500)).peak_rate == 5e-3
+    assert (training.schedule, training.averaging) == ("inverse_sqrt", 0.15)
+    assert (training.validate_every, training.patience, training.slack) == (50, 3, 0.002)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_a_batch_is_a_60th_of_the_users_but_from_100_to_500(n_users, batch_size)
 
 @pytest.mark.parametrize(
     ("n_users", "n_items", "batch_size"),
-    [(30_000, 5_000, 500), (30_000, 41_000, 121), (30_000, 200_000, 100), (12_000, 5_000, 200)],
+    [(30_000, 5_000, 500), (30_000, 41_000, 195), (30_000, 200_000, 100), (12_000, 5_000, 200)],
 )
 def test_batches_are_smaller_where_data_is_sparse_and_the_catalogue_wide(n_users, n_items, batch_size):
     sparse, dense = Shape(n_users, n_items, 20 * n_items), Shape(n_users, n_items, 60 * n_items)
@@ -151,6 +153,40 @@ def test_a_fit_starts_with_biases_at_rest_where_items_have_few_adopters(pairs_pe
         assert settings_for("dae", loss).for_data(shape).training.start_bias == start
     for chosen in ("zero", "rest"):
         assert settings_for("dae", "mil", {"start_bias": chosen}).for_data(shape).training.start_bias == chosen
+
+
+@pytest.mark.parametrize(("batch_size", "rate"), [(100, 5e-3), (400, 1e-2), (25, 2.5e-3)])
+def test_from_biases_at_rest_the_learning_rate_grows_with_the_root_of_the_batch(batch_size, rate):
+    sparse, dense = Shape(20_000, 10_000, 100_000), Shape(20_000, 10_000, 10**6)
+    settings = settings_for(values={"batch_size": batch_size})
+    assert settings.for_data(sparse).peak_rate == pytest.approx(rate)
+    assert settings.for_data(dense).peak_rate == 5e-3
+    assert settings_for(values={"learning_rate": 0.1}).for_data(sparse).peak_rate == 0.1
+    assert settings_for("mil-lin-sig").peak_rate == 1e-3
+
+
+@pytest.mark.parametrize(("pairs_per_item", "warmup"), [(39.9, 100), (40, 200)])
+def test_the_learning_rate_peaks_sooner_from_biases_at_rest(pairs_per_item, warmup):
+    shape = Shape(20_000, 10_000, int(pairs_per_item * 10_000))
+    assert settings_for().for_data(shape).training.warmup == warmup
+    assert settings_for(values={"warmup": 7}).for_data(shape).training.warmup == 7
+    assert settings_for("mf").for_data(shape).training.warmup == 200
+    assert settings_for("mil-lin-sig").training.warmup == 200
+
+
+@pytest.mark.parametrize(("n_singles", "skip"), [(0, False), (1, True), (499, True), (500, False), (1_000, False)])
+def test_users_with_a_single_item_are_skipped_unless_they_have_half_of_the_pairs(n_singles, skip):
+    shape = Shape(1_000, 100, 1_000, n_singles=n_singles)
+    for model in ("dae", "vae"):
+        assert settings_for(model).for_data(shape).training.skip_singles is skip
+    for model in ("mf", "cdae", "mil-lin-sig"):
+        assert settings_for(model).for_data(shape).training.skip_singles is False
+    assert settings_for(values={"skip_singles": not skip}).for_data(shape).training.skip_singles is not skip
+
+
+def test_users_with_a_single_item_are_not_skipped_by_a_model_that_learns_about_every_user():
+    with pytest.raises(SettingsError, match="model 'mf' learns something about every user; set skip_singles=false"):
+        settings_for("mf", values={"skip_singles": True})
 
 
 def test_data_with_few_users_is_not_sparse_for_that_alone():

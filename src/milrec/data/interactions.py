@@ -77,6 +77,11 @@ class Interactions:
             return self.adopters
         return np.bincount(self.adopted.indices, minlength=self.n_items).astype(np.int64)
 
+    def items_per_user(self) -> npt.NDArray[np.int64]:
+        """How many items each user adopted or rejected."""
+        counts: npt.NDArray[np.int64] = np.diff(self.adopted.indptr).astype(np.int64) + np.diff(self.rejected.indptr)
+        return counts
+
     def subset(self, users: npt.NDArray[np.bool_], items: npt.NDArray[np.bool_]) -> Interactions:
         """Only the users and items whose mask is true."""
         rows, columns = np.flatnonzero(users), np.flatnonzero(items)

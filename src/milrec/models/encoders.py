@@ -51,7 +51,8 @@ class EncoderSettings(GradientModelSettings):
     title: ClassVar[str] = "own encoder"
     class_path: ClassVar[str] = "milrec.models.encoders:EncoderModel"
     starts: ClassVar[tuple[str, ...]] = ("glorot",)
-    default_rate: ClassVar[float] = 3e-3
+    default_rate: ClassVar[float | None] = 3e-3
+    reads_items_only: ClassVar[bool] = True
     encoder_class: ClassVar[type[nn.Module]]
     model: str
     n_factors: int = Field(200, ge=1, le=LARGEST_WIDTH, description="D, the size of the latents")

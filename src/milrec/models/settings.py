@@ -47,7 +47,8 @@ class GradientModelSettings(ModelSettings):
     losses: ClassVar[tuple[str, ...] | None] = None  # those it can be fitted with; None: any
     starts: ClassVar[tuple[str, ...]] = ("svd", "glorot")  # how a fit may start, the default first
     default_start_bias: ClassVar[str | None] = "zero"  # None: the data's shape decides
-    default_rate: ClassVar[float] = 5e-3
+    reads_items_only: ClassVar[bool] = False  # nothing of its own is learnt about a user
+    default_rate: ClassVar[float | None] = 5e-3  # None: the data's shape decides
     decay_form: ClassVar[str] = "plain"
     default_decay: ClassVar[Mapping[str, float]] = _PLAIN_DECAY  # by loss
 
@@ -74,6 +75,8 @@ class AutoencoderSettings(GradientModelSettings):
     title: ClassVar[str] = "autoencoder"
     class_path: ClassVar[str] = "milrec.models.autoencoders:DenoisingAutoencoder"
     default_start_bias: ClassVar[str | None] = None
+    default_rate: ClassVar[float | None] = None
+    reads_items_only: ClassVar[bool] = True
     model: Literal["dae"] = "dae"
     n_factors: int = Field(200, ge=1, le=LARGEST_WIDTH, description="D, the size of the hidden layer")
     encoder: Activation = Field("linear", description="activation s of the hidden layer")
@@ -112,7 +115,8 @@ class VariationalSettings(GradientModelSettings):
     default_loss: ClassVar[str] = "multinomial"
     losses: ClassVar[tuple[str, ...] | None] = ("multinomial",)
     starts: ClassVar[tuple[str, ...]] = ("glorot",)
-    default_rate: ClassVar[float] = 3e-3
+    default_rate: ClassVar[float | None] = 3e-3
+    reads_items_only: ClassVar[bool] = True
     encoder: ClassVar[str] = "tanh"
     decoder: ClassVar[str] = "linear"  # type: ignore[misc]  # a field of all others
     model: Literal["vae"] = "vae"

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from milrec.data.interactions import Interactions
+from milrec.errors import FitError
 from milrec.kernels.sparse import Rows, Transposed
 from milrec.kernels.threads import ahead
 from milrec.models.contract import GradientModel
@@ -50,6 +51,14 @@ def _made(train: Interactions, model: GradientModel, settings: GradientFit, seed
         last = place == maker.per_epoch - 1
         users = order[place * maker.batch_size : None if last else (place + 1) * maker.batch_size]
         yield maker.batch(users, iteration, np.random.default_rng([seed, 4, iteration]))
+
+
+def without_singles(train: Interactions) -> Interactions:
+    """The users with at least two items."""
+    several = train.items_per_user() > 1
+    if not several.any():
+        raise FitError("no user has more than one item; set skip_singles=false")
+    return train.subset(several, np.ones(train.n_items, dtype=np.bool_))
 
 
 def steps_per_epoch(n_users: int, batch_size: int, smallest: int) -> int:

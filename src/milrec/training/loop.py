@@ -16,11 +16,11 @@ from milrec.interrupts import pause_point
 from milrec.kernels.threads import thread_pool
 from milrec.models.contract import GradientModel
 from milrec.training.adam import Adam
-from milrec.training.batches import batches, steps_per_epoch
+from milrec.training.batches import batches, steps_per_epoch, without_singles
 from milrec.training.checkpoints import FitState, fingerprint
 from milrec.training.initial import start
 from milrec.training.progress import History, Progress, Validate, Watch
-from milrec.training.sections import Shape, TrainingSettings
+from milrec.training.sections import Shape
 from milrec.training.settings import GradientFit
 from milrec.training.steps import Step, fast_step, readable_step
 
@@ -39,15 +39,18 @@ def fit(model: GradientModel, train: Interactions, settings: GradientFit, seed: 
     """
     settings = settings.for_data(Shape.of(train))
     training = settings.training
-    if training.learning_rate > _LARGEST_RATE:
-        raise FitError(f"learning_rate {training.learning_rate:g} is beyond single precision; lower it")
+    if settings.peak_rate > _LARGEST_RATE:
+        raise FitError(f"learning_rate {settings.peak_rate:g} is beyond single precision; lower it")
     device = _device(training.device)
+    identity = fingerprint(train, settings, seed)
+    if training.skip_singles:
+        train = without_singles(train)
     resumed = watch.checkpoint is not None and watch.checkpoint.exists()
     if not resumed:
         start(model, train, settings, seed)
     model.to(device)
     weights = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    state = FitState(model, Adam(weights), fingerprint(train, settings, seed))
+    state = FitState(model, Adam(weights), identity)
     if watch.checkpoint is not None and resumed:
         state.read(watch.checkpoint)
     with _stepping(state, settings, device) as step:
@@ -59,7 +62,7 @@ def fit(model: GradientModel, train: Interactions, settings: GradientFit, seed: 
             raise
     state.restore_best()
     if not all(bool(value.isfinite().all()) for value in model.parameters()):
-        raise FitError(f"the weights are not finite; lower learning_rate (now {training.learning_rate:g})")
+        raise FitError(f"the weights are not finite; lower learning_rate (now {settings.peak_rate:g})")
     model.to("cpu").eval()
     return state.history
 
@@ -70,12 +73,12 @@ def _run(state: FitState, train: Interactions, settings: GradientFit, seed: int,
     steps = _Steps(train.n_users, settings, state.model.smallest_batch)
     started = time.monotonic() - (state.history.seconds[-1] if state.history.seconds else 0.0)
     written = time.monotonic()
-    last = state.iteration if _exhausted(state.history, training) else steps.last
+    last = state.iteration if _exhausted(state.history, settings) else steps.last
     for batch in batches(train, state.model, settings, seed, range(state.iteration, last)):
         state.whole = False
         with _fitting(state.model, seed, batch.iteration):
             loss = step(batch, steps.learning_rate(batch.iteration))
-        state.loss_sum += _checked(loss, training)
+        state.loss_sum += _checked(loss, settings)
         state.loss_count += 1
         state.iteration = batch.iteration + 1
         if training.averaging and state.iteration % _AVERAGE_EVERY == 0:
@@ -85,7 +88,7 @@ def _run(state: FitState, train: Interactions, settings: GradientFit, seed: int,
         state.whole = True
         if watch.report is not None:
             watch.report(_progress(state, steps))
-        if state.iteration == steps.last or _exhausted(state.history, training):
+        if state.iteration == steps.last or _exhausted(state.history, settings):
             return
         if watch.checkpoint is not None and time.monotonic() - written >= training.checkpoint_seconds:
             state.write(watch.checkpoint)
@@ -124,9 +127,9 @@ def _stepping(state: FitState, settings: GradientFit, device: torch.device) -> I
         torch.set_num_threads(before)
 
 
-def _checked(loss: float, training: TrainingSettings) -> float:
+def _checked(loss: float, settings: GradientFit) -> float:
     if not math.isfinite(loss):
-        raise FitError(f"the loss became {loss}; lower learning_rate (now {training.learning_rate:g})")
+        raise FitError(f"the loss became {loss}; lower learning_rate (now {settings.peak_rate:g})")
     return loss
 
 
@@ -140,7 +143,7 @@ class _Steps:
         self.total = training.iterations or (training.epochs * self.per_epoch if training.epochs else longest)
         self.last = min(training.until or self.total, self.total)
         self.between = training.validate_every or max(self.per_epoch, 50)
-        self.peak, self.schedule, self.warmup = training.learning_rate, training.schedule, training.warmup
+        self.peak, self.schedule, self.warmup = settings.peak_rate, training.schedule, settings.rising_steps
 
     def validates(self, iteration: int) -> bool:
         return iteration % self.between == 0 or iteration == self.last
@@ -180,12 +183,12 @@ def _validated(state: FitState, validate: Validate | None, steps: _Steps, second
     history.measures.append(measure)
 
 
-def _exhausted(history: History, training: TrainingSettings) -> bool:
+def _exhausted(history: History, settings: GradientFit) -> bool:
     """Whether validation has not improved for long enough or, where weights are averaged, falls or no longer rises.
 
     What happens while the learning rate still rises is not counted: a fit may begin with a dip.
     """
-    rising = training.warmup if training.schedule == "inverse_sqrt" else 0
+    training, rising = settings.training, settings.rising_steps
     measures = [measure for step, measure in zip(history.iterations, history.measures, strict=False) if step >= rising]
     if training.patience and measures:
         waited = len(measures) - 1 - measures.index(max(measures))

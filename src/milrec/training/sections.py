@@ -5,9 +5,11 @@ The rules were measured beforehand (docs/log.md). Nothing is timed, so the same 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from milrec.metrics.names import known_measure
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 _STEPS_PER_EPOCH = 60  # that the batch size aims for
 _SMALLEST_BATCH, _LARGEST_BATCH = 100, 500
-_CELLS = 5_000_000  # users × items of a step, at most, from biases at rest
+_CELLS = 8_000_000  # users × items of a step, at most, from biases at rest
 _WHOLE_CATALOGUE = 50_000  # up to this many items, every step can use them all
 _FEW_ADOPTERS = 40  # for each item, on average
 _FEW_PAIRS = 0.005  # of all users × items: below both, the data is sparse
@@ -60,11 +62,21 @@ class TrainingSettings(Section):
         description="first biases of items: 0, or where the loss rests for a user about whom nothing is known; "
         "unset: there if the data is sparse",
     )
-    learning_rate: float = Field(1e-3, gt=0, description="of Adam; the peak if a schedule varies it")
+    learning_rate: float | None = Field(
+        1e-3,
+        gt=0,
+        description="of Adam; the peak if a schedule varies it; unset: 5e-3, from biases at rest "
+        "in proportion to √batch_size, 5e-3 for 100 users",
+    )
     schedule: Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt"] = Field(
         "constant", description="learning rate over the run; inverse_sqrt needs no set length"
     )
-    warmup: int = Field(200, ge=1, description="steps until inverse_sqrt reaches its peak; it falls from there")
+    warmup: int | None = Field(
+        200,
+        ge=1,
+        description="steps until inverse_sqrt reaches its peak; it falls from there; "
+        "unset: 200, from biases at rest 100",
+    )
     averaging: float = Field(
         0, ge=0, lt=1, description="judge and keep the mean of the weights over about this share of the steps so far"
     )
@@ -94,6 +106,11 @@ class TrainingSettings(Section):
     )
     device: str = Field("cpu", description="cpu, cuda, or auto for a GPU if there is one")
     threads: int | None = Field(None, ge=1, description="CPU threads; unset: as many as the machine has")
+    skip_singles: bool | None = Field(
+        False,
+        description="leave users with a single item out of the steps: they do not show which items go together; "
+        "unset: if they have less than half of the adopted pairs",
+    )
 
     @field_validator("measure")
     @classmethod
@@ -115,10 +132,12 @@ class Shape:
     n_items: int
     n_pairs: int  # adopted ones
     n_rejected: int = 0
+    n_singles: int = 0  # users with a single item, adopted or rejected
 
     @classmethod
     def of(cls, train: Interactions) -> Shape:
-        return cls(train.n_users, train.n_items, train.adopted.nnz, train.rejected.nnz)
+        n_singles = int(np.count_nonzero(train.items_per_user() == 1))
+        return cls(train.n_users, train.n_items, train.adopted.nnz, train.rejected.nnz, n_singles)
 
     @property
     def sparse(self) -> bool:
@@ -133,6 +152,14 @@ class Shape:
         affordable = max(_CELLS // max(self.n_items, 1), _SMALLEST_BATCH)
         return min(users, affordable) if start_bias == "rest" else users
 
+    def learning_rate(self, start_bias: str, batch_size: int) -> float:
+        """From biases at rest, larger batches reach the same accuracy in fewer steps if these are larger too."""
+        return 5e-3 * (math.sqrt(batch_size / 100) if start_bias == "rest" else 1.0)
+
+    def warmup(self, start_bias: str) -> int:
+        """A fit from biases at rest is never far off: the learning rate can rise sooner, and falls sooner."""
+        return 100 if start_bias == "rest" else 200
+
     def target_set(self) -> str:
         return "expectation" if self.n_items <= _WHOLE_CATALOGUE else "shared"
 
@@ -142,3 +169,9 @@ class Shape:
         Where that is in the presence of rejected items, `resting_preference` does not say.
         """
         return "rest" if self.sparse and not self.n_rejected else "zero"
+
+    def skip_singles(self) -> bool:
+        """An autoencoder learns from users with a single item how popular items are, but not which go together. It
+        learns faster and better without them, unless too few pairs are left.
+        """
+        return 0 < 2 * self.n_singles < self.n_pairs

@@ -100,6 +100,8 @@ class GradientFit(_Sections):
                 f"start_bias 'rest' needs a sigmoid decoder and one of the losses {known}, "
                 f"not '{loss}' with a {self.model.decoder} decoder; set start_bias=zero"
             )
+        if self.training.skip_singles and not self.model.reads_items_only:
+            raise ValueError(f"model '{name}' learns something about every user; set skip_singles=false")
         confidence = getattr(self.loss, "confidence", None)
         if confidence is not None and self.target_set is not None and self.target_set.target_set != "all":
             raise ValueError("a confidence weights adopted items against all missing ones: set target_set=all with it")
@@ -118,6 +120,20 @@ class GradientFit(_Sections):
         if self.training.batch_size is None:
             raise SettingsError("batch_size is not set; for_data chooses one for the data")
         return self.training.batch_size
+
+    @property
+    def peak_rate(self) -> float:
+        """The largest learning rate; settings from `for_data` always have it."""
+        if self.training.learning_rate is None:
+            raise SettingsError("learning_rate is not set; for_data chooses one for the data")
+        return self.training.learning_rate
+
+    @property
+    def rising_steps(self) -> int:
+        """Steps in which the learning rate of `inverse_sqrt` rises; settings from `for_data` always say it."""
+        if self.training.warmup is None:
+            raise SettingsError("warmup is not set; for_data chooses one for the data")
+        return self.training.warmup if self.training.schedule == "inverse_sqrt" else 0
 
     @property
     def measure(self) -> str:
@@ -174,8 +190,15 @@ class GradientFit(_Sections):
         start_bias: str = self.training.start_bias or (shape.start_bias() if self.rests else "zero")
         if self.training.start_bias is None:
             values["start_bias"] = start_bias
+        batch_size = self.training.batch_size or shape.batch_size(start_bias)
         if self.training.batch_size is None:
-            values["batch_size"] = shape.batch_size(start_bias)
+            values["batch_size"] = batch_size
+        if self.training.learning_rate is None:
+            values["learning_rate"] = shape.learning_rate(start_bias, batch_size)
+        if self.training.warmup is None:
+            values["warmup"] = shape.warmup(start_bias)
+        if self.training.skip_singles is None:
+            values["skip_singles"] = self.model.reads_items_only and shape.skip_singles()
         if self.target_set is not None and self.target_set.target_set == "auto":
             values["target_set"] = shape.target_set()
         return self.with_values(values)
