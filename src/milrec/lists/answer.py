@@ -42,7 +42,7 @@ def lists_asked(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked]) ->
                 lists[place] = _listed(scorer, catalogue, asked[place], proposed.one(user))
 
         if places:
-            score_blocks(scorer, slice(0, len(places)), scorer.block_size(steady=False), score)
+            score_blocks(scorer, slice(0, len(places)), scorer.block_size(len(places)), score)
     return [lists[place] for place in range(len(asked))]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -64,11 +65,16 @@ class Scorer:
         """How new users get their latents, where the model cannot encode them itself."""
         return None if self._fold_in is None else self._fold_in.latents
 
-    def block_size(self, steady: bool) -> int:
+    @property
+    def largest_block(self) -> int:
         """How many users are scored together: a larger product is faster, but its scores must stay in the cache."""
-        if steady or self._decoder is None:
+        if self._decoder is None:
             return ROWS
-        return min(max(_SCORES // self.model.n_items // ROWS, 1) * ROWS, _LARGEST_BLOCK)
+        return min(max(_SCORES // max(self.model.n_items, 1) // ROWS, 1) * ROWS, _LARGEST_BLOCK)
+
+    def block_size(self, n_users: int) -> int:
+        """The same, but so that there is something for every thread."""
+        return min(self.largest_block, max(-(-n_users // self.threads), ROWS))
 
     def propose(self, users: Users, memory: Tensor) -> Proposed:
         """Scores of a block of users, in the first rows of `memory`."""
@@ -76,19 +82,21 @@ class Scorer:
         if self._latent_model is None or self._decoder is None:
             self.model.write_logits(users, rows)
             return Proposed(rows.numpy())
-        parts = [users.part(start, start + ROWS) for start in range(0, users.n_users, ROWS)]
-        latents = [self._latents(self._latent_model, part)[: part.n_users] for part in parts]
-        together = latents[0] if len(latents) == 1 else torch.cat(latents)
-        return self._decoder.propose(together.cpu().numpy(), rows.numpy())
+        return self._decoder.propose(self._latents(self._latent_model, users).cpu().numpy(), rows.numpy())
 
-    def propose_steadily(self, users: Users, memory: Tensor) -> Proposed:
-        """The same with logits that can be looked at: no bit of them depends on who else is scored."""
+    def propose_steadily(self, users: Users, memory: Tensor, size: int = ROWS) -> Proposed:
+        """The same with logits that can be looked at: no bit of them depends on who else is scored.
+
+        The product always has `size` rows; those beyond the users are empty.
+        """
         if self._latent_model is None or self._decoder is None:
             return self.propose(users, memory)
-        latents, own = self._latents(self._latent_model, users), slice(0, users.n_users)
-        logits = memory[:ROWS] if len(memory) >= ROWS else zeros(ROWS, self.model.n_items)
+        own = self._latents(self._latent_model, users)
+        latents = zeros(size, self._latent_model.width)
+        latents[: users.n_users] = own
+        logits = memory[:size] if len(memory) >= size else zeros(size, self.model.n_items)
         self._latent_model.write_decoded(latents, logits)
-        return self._decoder.proposed(latents[own].cpu().numpy(), logits.numpy()[own])
+        return self._decoder.proposed(own.cpu().numpy(), logits.numpy()[: users.n_users])
 
     def best(self, proposed: Proposed, n: int, shift: npt.NDArray[np.float32] | None = None) -> tuple[Ranked, Scores]:
         """The n best items of each user, and their scores; `shift` is what was added to the proposed ones."""
@@ -107,12 +115,13 @@ class Scorer:
         )
 
     def _latents(self, model: LatentModel, users: Users) -> Tensor:
-        """(ROWS, width)"""
+        """(n_users, width)"""
+        parts = [users.part(start, start + ROWS) for start in range(0, users.n_users, ROWS)]
         if self._fold_in is None or users.numbers is not None:
-            return model.latents(users)
-        latents = torch.zeros(ROWS, model.width)
-        latents[: users.n_users] = self._fold_in.latents(users)
-        return latents
+            latents = [model.latents(part)[: part.n_users] for part in parts]
+        else:
+            latents = [self._fold_in.latents(part) for part in parts]
+        return latents[0] if len(latents) == 1 else torch.cat(latents)
 
 
 def lists_for(
@@ -127,8 +136,9 @@ def lists_for(
     `look` is shown the logits of each block of users, before anything is left out; it is called by several threads.
     `shift`, one number per item, is then added to the logits (see `dial_shift`).
     """
-    n, propose = min(n, scorer.model.n_items), scorer.propose if look is None else scorer.propose_steadily
-    size = scorer.block_size(steady=look is not None)
+    n, propose = min(n, scorer.model.n_items), scorer.propose
+    if look is not None:
+        propose = partial(scorer.propose_steadily, size=scorer.largest_block)
     for first in range(0, audience.n_users, _USERS_AT_ONCE):
         users = slice(first, min(first + _USERS_AT_ONCE, audience.n_users))
         shape = (users.stop - first, n)
@@ -144,6 +154,7 @@ def lists_for(
             part = slice(block.start - lists.users.start, block.stop - lists.users.start)
             lists.items[part] = scorer.best_items(proposed, n, shift)
 
+        size = scorer.block_size(users.stop - first) if look is None else scorer.largest_block
         score_blocks(scorer, users, size, score)
         yield lists
 
@@ -153,8 +164,6 @@ def score_blocks(scorer: Scorer, users: slice, size: int, score: Callable[[slice
 
     Torch uses one thread meanwhile, and is free again afterwards: the caller may use it between two rounds.
     """
-    n_users = users.stop - users.start
-    size = min(size, max(-(-n_users // scorer.threads), ROWS))  # something for every thread
     blocks = [slice(start, min(start + size, users.stop)) for start in range(users.start, users.stop, size)]
     rows = max((block.stop - block.start for block in blocks), default=0)
     memory = [_scores(rows, scorer.model.n_items) for _ in range(min(scorer.threads, len(blocks)))]

@@ -148,7 +148,7 @@ class LatentModel(Model):
         self.write_decoded(self.latents(users), out)
 
     def write_decoded(self, latents: Tensor, out: Tensor) -> None:
-        """logits = W'·h + b' for (ROWS, width) latents: products of one shape, no row of which depends on its place."""
+        """logits = W'·h + b' for a block of latents (n, width): products in which no row depends on its place."""
         weight = self.decoder_weight.detach()
         for start in range(0, len(weight), _COLUMNS):
             part = weight[start : start + _COLUMNS]
