@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 import milrec
-from benchmarks.clock import peak_memory, seconds
+from benchmarks.clock import in_turns, peak_memory, seconds
 from milrec.data.interactions import Interactions
 
 _ROWS = 20_000_000
@@ -30,14 +30,19 @@ def reading(folder: Path) -> dict[str, Any]:
     )
     pyarrow.csv.write_csv(table, source)
     del table
-    alone = seconds(lambda: pyarrow.csv.read_csv(source))
-    prepared = seconds(lambda: milrec.read(source, value="rating", adopt_min=4).save(place, replace=True))
+    times = in_turns(
+        {
+            "pyarrow": lambda: pyarrow.csv.read_csv(source),
+            "prepare": lambda: milrec.read(source, value="rating", adopt_min=4).save(place, replace=True),
+        },
+        rounds=3,
+    )
     opened = statistics.median(seconds(lambda: Interactions.load(place)) for _ in range(5))
     source.unlink()
     return {
         "rows": _ROWS,
-        "prepare_seconds": prepared,
-        "pyarrow_read_seconds": alone,
+        "prepare_seconds": times["prepare"],
+        "pyarrow_read_seconds": times["pyarrow"],
         "open_seconds": opened,
         "peak_memory": peak_memory(),
         "value": opened,

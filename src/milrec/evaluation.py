@@ -19,7 +19,7 @@ from milrec.data.interactions import Interactions, Truth
 from milrec.data.splits import Audience, HeldOut
 from milrec.errors import DataError
 from milrec.interrupts import pause_point
-from milrec.kernels.ranking import counts_below, found_in_lists, ordered_shares
+from milrec.kernels.ranking import count_resampled, counts_below, found_in_lists, ordered_shares
 from milrec.kernels.threads import ahead
 from milrec.lists.scores import Lists, Scorer, dial_shift, leave_out, lists_for
 from milrec.metrics import ranking, tail
@@ -192,7 +192,7 @@ class _Tally:
         per_user = {name: np.concatenate(values) for name, values in self.per_user.items()}
         per_user = {name: values for name, values in per_user.items() if not np.isnan(values).all()}
         table = np.stack(list(per_user.values()), axis=1)  # (n_users, n_measures)
-        low, high = ranking.bootstrap_interval(table, np.random.default_rng(0))
+        low, high = ranking.bootstrap_interval(table, np.random.default_rng(0), resample=count_resampled)
         measures = dict(zip(per_user, np.nanmean(table, axis=0).tolist(), strict=True))
         for n, exposure in self.exposure.items():
             measures[f"coverage@{n}"] = float((exposure > 0).mean())

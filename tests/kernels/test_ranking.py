@@ -8,9 +8,11 @@ from hypothesis.extra import numpy as arrays
 from scipy.special import expit
 
 from milrec.evaluation import _preference_counts
+from milrec.kernels import ranking
 from milrec.kernels.candidates import top_lists
 from milrec.kernels.ranking import add_bias, counts_below, found_in_lists, hide, ordered_shares
 from milrec.lists.decisions import top_items
+from milrec.metrics import ranking as measures
 from milrec.metrics import tail
 
 INF = np.float32(np.inf)
@@ -162,3 +164,13 @@ def test_the_share_of_pairs_in_order_is_that_of_counting_them(logits, items, low
             assert shares[user] == np.mean([1 if value > 0 else 0.5 if value == 0 else 0 for value in differences])
         else:
             assert np.isnan(shares[user])
+
+
+@pytest.mark.parametrize(("n_samples", "n_users"), [(1, 1), (3, 2), (40, 1_000)])
+def test_users_are_drawn_again_as_numpy_draws_them(n_samples, n_users):
+    """Intervals do not depend on which of the two counts."""
+    compiled, plain = np.empty((n_samples, n_users)), np.empty((n_samples, n_users))
+    ranking.count_resampled(np.random.default_rng(7), compiled)
+    measures.count_resampled(np.random.default_rng(7), plain)
+    assert (compiled == plain).all()
+    assert (compiled.sum(axis=1) == n_users).all()

@@ -215,10 +215,16 @@ def pairs_matrix(
     users: Numbers, items: Numbers, weights: npt.NDArray[np.floating[Any]], shape: tuple[int, int]
 ) -> csr_array:
     """A matrix of pairs, the weights of duplicates summed in an order that does not depend on the order of the rows."""
-    order = np.lexsort((weights, items, users))
-    cells = users[order].astype(np.int64) * shape[1] + items[order]
-    first = np.flatnonzero(np.diff(cells, prepend=-1))
-    summed = np.add.reduceat(weights[order].astype(np.float64), first) if len(first) else np.zeros(0)
+    cells = users.astype(np.int64) * shape[1] + items
+    if (weights == 1).all():  # in any order
+        cells.sort()
+        first = np.flatnonzero(np.diff(cells, prepend=-1))
+        summed = np.diff(first, append=len(cells))
+    else:
+        order = np.lexsort((weights, cells))
+        cells = cells[order]
+        first = np.flatnonzero(np.diff(cells, prepend=-1))
+        summed = np.add.reduceat(weights[order].astype(np.float64), first) if len(first) else np.zeros(0)
     rows, columns = np.divmod(cells[first], max(shape[1], 1))
     return csr_array((summed.astype(np.float32), columns.astype(np.int32), _row_starts(rows, shape[0])), shape=shape)
 

@@ -51,6 +51,17 @@ def found_in_lists(lists, indptr, items, n_items):
 
 
 @compiled
+def count_resampled(random, counts):
+    """For each row, how often each of its places is drawn if as many are drawn as there are, each equally likely."""
+    n = counts.shape[1]
+    for sample in range(counts.shape[0]):
+        row = counts[sample]
+        row[:] = 0
+        for place in random.integers(0, n, size=n):
+            row[place] += 1
+
+
+@compiled
 def counts_below(logits, thresholds):
     """How many of all users' logits together lie below each threshold."""
     counts = np.zeros(thresholds.size, dtype=i8)

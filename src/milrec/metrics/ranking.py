@@ -6,7 +6,7 @@ has no value: NaN.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,10 +93,24 @@ def discounts(cutoff: int) -> Floats:
     return result
 
 
+def count_resampled(random: np.random.Generator, counts: Floats) -> None:
+    """For each row, how often each of its places is drawn if as many are drawn as there are, each equally likely."""
+    n = counts.shape[1]
+    for row in counts:
+        row[:] = np.bincount(random.integers(n, size=n), minlength=n)
+
+
 def bootstrap_interval(
-    values: Floats, random: np.random.Generator, n_samples: int = 1000, level: float = 0.95
+    values: Floats,
+    random: np.random.Generator,
+    n_samples: int = 1000,
+    level: float = 0.95,
+    resample: Callable[[np.random.Generator, Floats], None] = count_resampled,
 ) -> npt.NDArray[np.float64]:
-    """Percentile interval of each column's mean over users, NaN left out: (2, n_measures)."""
+    """Percentile interval of each column's mean over users, NaN left out: (2, n_measures).
+
+    `resample` fills an array as `count_resampled` does; `kernels.ranking` has a faster one, with the same numbers.
+    """
     defined = ~np.isnan(values)
     filled, counted = np.where(defined, values, 0.0), defined.astype(np.float64)
     n_users = len(values)
@@ -105,8 +119,7 @@ def bootstrap_interval(
     for first in range(0, n_samples if n_users else 0, at_once):
         samples = range(first, min(first + at_once, n_samples))
         weight = np.empty((len(samples), n_users))
-        for row in weight:
-            row[:] = np.bincount(random.integers(n_users, size=n_users), minlength=n_users)
+        resample(random, weight)
         means[first : samples.stop] = _ratio(weight @ filled, weight @ counted)
     tail = (1 - level) / 2
     if not n_users:
