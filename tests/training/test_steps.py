@@ -11,7 +11,7 @@ from milrec.errors import FitError, SettingsError
 from milrec.evaluation import validation_measure
 from milrec.kernels.threads import thread_pool
 from milrec.models.known import build_model
-from milrec.training import loop
+from milrec.training import adam, loop
 from milrec.training.adam import Adam
 from milrec.training.batches import batches
 from milrec.training.loop import fit
@@ -41,6 +41,14 @@ CASES = [
 ]
 MODELS = pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
 VAE = {"n_hidden": 7, "annealing_cap": 0.5, "annealing_steps": 3}
+
+
+@pytest.fixture(autouse=True)
+def rounding_stays_small(monkeypatch):
+    """Where the parts of a gradient cancel, rounding is all that is left of it, and Adam would make a whole step of
+    that. With an ε far above rounding it does not.
+    """
+    monkeypatch.setattr(adam, "EPSILON", 1e-5)
 
 
 def name_of(value):
@@ -80,9 +88,7 @@ def assert_same_steps(data, settings, scale=1.0):
         apart, moved = (own - other).abs().detach(), (other - begin).abs().max().item()
         assert moved > RATE / 2, name
         mean, its_mean = optimiser.mean[name], its_optimiser.mean[name]
-        # Where a gradient is next to 0, rounding is all Adam sees: with shared draws, one item's pairs cancel at first.
-        n_cancelled = 1 if settings.samples else 0
-        assert (apart >= 2e-2 * RATE).sum().item() <= n_cancelled and apart.max().item() < RATE, name
+        assert apart.max().item() < 2e-2 * RATE, name
         assert apart.quantile(0.99).item() < 2e-4 * moved, name
         assert (mean - its_mean).abs().max() <= 1e-3 * its_mean.abs().max(), name
         assert torch.equal(optimiser.last[name], its_optimiser.last[name]), name

@@ -112,15 +112,18 @@ def bootstrap_interval(
     `resample` fills an array as `count_resampled` does; `kernels.ranking` has a faster one, with the same numbers.
     """
     defined = ~np.isnan(values)
-    filled, counted = np.where(defined, values, 0.0), defined.astype(np.float64)
-    n_users = len(values)
+    filled = np.where(defined, values, 0.0)
+    partly = np.flatnonzero(~defined.all(axis=0))  # measures that some users do not have
+    counted, n_users = defined[:, partly].astype(np.float64), len(values)
     means = np.full((n_samples, values.shape[1]), np.nan)
     at_once = max(1, min(n_samples, _BOOTSTRAP_CELLS // max(n_users, 1)))
     for first in range(0, n_samples if n_users else 0, at_once):
         samples = range(first, min(first + at_once, n_samples))
         weight = np.empty((len(samples), n_users))
         resample(random, weight)
-        means[first : samples.stop] = _ratio(weight @ filled, weight @ counted)
+        drawn = np.full((len(samples), values.shape[1]), float(n_users))
+        drawn[:, partly] = weight @ counted
+        means[first : samples.stop] = _ratio(weight @ filled, drawn)
     tail = (1 - level) / 2
     if not n_users:
         return np.full((2, values.shape[1]), np.nan)

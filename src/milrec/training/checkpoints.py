@@ -38,7 +38,6 @@ class _Saved(Record):
     loss_sum: str  # in hexadecimal, to the last bit
     loss_count: int = Field(ge=0)
     history: FitHistory
-    sha256: str | None = None  # of the tensors, in checkpoints of 0.1.0
 
     @property
     def sum_of_losses(self) -> float:
@@ -74,7 +73,11 @@ class FitState:
     def keep_best(self) -> None:
         """Keep the weights, and buffers, as they are now."""
         self.history.kept_iteration = self.iteration
-        self.best = {name: value.clone() for name, value in self.model.tensors().items()}
+        for name, value in self.model.tensors().items():
+            if name in self.best:
+                self.best[name].copy_(value)
+            else:
+                self.best[name] = value.clone()
 
     def add_to_average(self, share: float) -> None:
         """Move the running mean of the weights towards the weights."""
@@ -170,19 +173,14 @@ def fingerprint(train: Interactions, settings: GradientFit, seed: int) -> str:
 
 
 def _read_whole(path: Path) -> tuple[_Saved, dict[str, Tensor]]:
-    """What a checkpoint holds, compared with its hash.
-
-    Checkpoints of 0.1.0 have a hash of their tensors alone, inside the state; they are read as before.
-    """
+    """What a checkpoint holds, compared with its hash."""
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    if set(metadata) == {"milrec"}:
+        raise ValueError("it was written by milrec 0.1.0")
     saved = _Saved.model_validate_json(metadata["milrec"], strict=True)
-    if set(metadata) == {"milrec"} and saved.sha256 is not None:
-        same = saved.sha256 == _first_digest(tensors)
-    else:
-        same = metadata.get("sha256") == _digest(metadata["milrec"], tensors)
-    if not same:
+    if metadata.get("sha256") != _digest(metadata["milrec"], tensors):
         raise ValueError("it has changed since it was written: its hash differs")
     return saved, tensors
 
@@ -194,12 +192,4 @@ def _digest(text: str, tensors: dict[str, Tensor]) -> str:
         value = tensors[name]
         digest.update(f"\0{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
         digest.update(value.contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _first_digest(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].contiguous().numpy().tobytes())
     return digest.hexdigest()
