@@ -34,16 +34,18 @@ def quantize(weight, numbers, scales):
 
 
 @compiled
-def propose(latent, latent_scale, numbers, scales, bias, out):
-    """out[j] ≈ latent · weight[j] + bias[j] by whole numbers: a pass over a quarter of the weights' bytes."""
-    totals = out.view(i4)  # whole sums first: a compiler finds the instruction for them only in a loop of their own
-    for j in range(len(numbers)):
-        row, total = numbers[j], i4(0)
-        for i in range(latent.size):
-            total += i4(latent[i]) * i4(row[i])
-        totals[j] = total
-    for j in range(out.size):
-        out[j] = f4(totals[j]) * (scales[j] * latent_scale) + bias[j]
+def propose(latents, latent_scales, numbers, scales, bias, out):
+    """out[i, j] ≈ latent[i] · weight[j] + bias[j] by whole numbers: passes over a quarter of the weights' bytes."""
+    for user in range(len(latents)):
+        latent, latent_scale, own = latents[user], latent_scales[user], out[user]
+        totals = own.view(i4)  # whole sums first: a compiler finds the instruction for them only in a loop of their own
+        for j in range(len(numbers)):
+            row, total = numbers[j], i4(0)
+            for i in range(latent.size):
+                total += i4(latent[i]) * i4(row[i])
+            totals[j] = total
+        for j in range(own.size):
+            own[j] = f4(totals[j]) * (scales[j] * latent_scale) + bias[j]
 
 
 @compiled

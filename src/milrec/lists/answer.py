@@ -37,9 +37,9 @@ def lists_asked(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked]) ->
         places = [place for place, one in enumerate(asked) if (apart and one.row is not None) == known]
 
         def score(block: slice, memory: Tensor, places: list[int] = places, known: bool = known) -> None:
-            proposed = scorer.propose(_users([asked[place] for place in places[block]], known), memory)
-            for user, place in enumerate(places[block]):
-                lists[place] = _listed(scorer, catalogue, asked[place], proposed.one(user))
+            own = [asked[place] for place in places[block]]
+            proposed = scorer.propose(_users(own, known), memory)
+            lists.update(zip(places[block], _lists(scorer, catalogue, own, proposed), strict=True))
 
         if places:
             score_blocks(scorer, slice(0, len(places)), scorer.block_size(len(places)), score)
@@ -67,16 +67,34 @@ def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
     return Answer(items, listed.unmet)
 
 
-def _listed(scorer: Scorer, catalogue: Catalogue, asked: Asked, proposed: Proposed) -> Listed:
-    """The best items of a user by scores that are still to be shifted, and hidden where items must not be listed."""
-    wish = asked.wanted
-    shift = dial_shift(wish.dial, catalogue.logs)
-    _turn_and_hide(asked, proposed.logits[0], shift)
-    unmet: tuple[str, ...] = ()
-    if wish.rules:
-        items, scores, unmet = _listed_under_rules(scorer, catalogue, wish, proposed)
+def _lists(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked], proposed: Proposed) -> list[Listed]:
+    """The lists of a block of users, by scores that are still to be shifted and hidden."""
+    shifts = [dial_shift(one.wanted.dial, catalogue.logs) for one in asked]
+    for one, row, shift in zip(asked, proposed.logits, shifts, strict=True):
+        _turn_and_hide(one, row, shift)
+    lengths = {one.wanted.n for one in asked}
+    best: list[tuple[Ranked, Scores, tuple[str, ...]]]
+    if len(lengths) == 1 and not any(one.wanted.rules or one.wanted.dial for one in asked):  # the usual case, at once
+        items, scores = scorer.best(proposed, lengths.pop())
+        best = [(row[row >= 0], own[row >= 0], ()) for row, own in zip(items, scores, strict=True)]
     else:
-        items, scores = _best(scorer, proposed, wish.n, shift)
+        best = [
+            _best_of(scorer, catalogue, one, proposed.one(user), shift)
+            for user, (one, shift) in enumerate(zip(asked, shifts, strict=True))
+        ]
+    return [_with_reasons(scorer, one, *own) for one, own in zip(asked, best, strict=True)]
+
+
+def _best_of(
+    scorer: Scorer, catalogue: Catalogue, asked: Asked, proposed: Proposed, shift: npt.NDArray[np.float32] | None
+) -> tuple[Ranked, Scores, tuple[str, ...]]:
+    if asked.wanted.rules:
+        return _listed_under_rules(scorer, catalogue, asked.wanted, proposed)
+    return (*_best(scorer, proposed, asked.wanted.n, shift), ())
+
+
+def _with_reasons(scorer: Scorer, asked: Asked, items: Ranked, scores: Scores, unmet: tuple[str, ...]) -> Listed:
+    wish = asked.wanted
     reasons: list[list[tuple[int, float]]] = [[]] * len(items)
     if wish.reasons and (why := why_none(scorer, asked)):
         unmet = (*unmet, why)

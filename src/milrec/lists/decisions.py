@@ -29,7 +29,7 @@ _LARGEST = 1e37  # logits that could be larger may overflow on the way
 _LARGEST_INPUT = 32767  # of the whole numbers that stand for a latent
 _TINY = np.finfo(np.float32).tiny
 _COLUMNS = 1024  # items per matrix product: their weights stay in the cache
-_FEW = 8  # users: for more, one matrix product is faster than a pass over the weights for each
+_FEW = 24  # users: for more, one matrix product is faster than a pass over the weights for each
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -91,8 +91,7 @@ class Decoder:
         finite = np.where(np.isfinite(latents), latents, np.float32(0.0))  # others are scored again in any case
         scales = np.maximum(np.abs(finite).max(axis=1, initial=0.0), _TINY) / np.float32(largest)
         numbers = np.rint(finite / scales[:, None]).astype(np.int16)
-        for user, row in enumerate(out):
-            propose(numbers[user], scales[user], rounded.numbers, rounded.scales, self.bias, row)
+        propose(numbers, scales, rounded.numbers, rounded.scales, self.bias, out)
         lengths, lost = _lengths(latents), _lengths(finite - scales[:, None].astype(np.float64) * numbers)
         off = lengths * rounded.distance + lost * (self._largest_norm + rounded.distance)
         return self._within(lengths, off, latents, out)
