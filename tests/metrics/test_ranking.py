@@ -193,3 +193,12 @@ def test_the_bootstrap_interval_of_nothing_is_undefined():
     assert np.isnan(bootstrap_interval(np.zeros((0, 2)), np.random.default_rng(0))).all()
     mixed = bootstrap_interval(np.array([[np.nan, 1.0], [np.nan, 1.0]]), np.random.default_rng(0))
     assert np.isnan(mixed[:, 0]).all() and mixed[:, 1].tolist() == [1, 1]
+
+
+def test_an_item_that_nobody_adopted_changes_nothing_for_other_users():
+    novelty = np.array([1.0, 2.0, 3.0, np.inf])
+    lists, targets = [[2, 0, 1], [0, 1, 2], [1, 2, 0]], [[0, 1, 2], [3, 0], [2, 1]]
+    alone = [novelty_ndcg(find_hits(lists[u : u + 1], targets[u : u + 1]), novelty, 3)[0] for u in (0, 2)]
+    with np.errstate(invalid="ignore"):
+        together = novelty_ndcg(find_hits(lists, targets), novelty, 3)
+    assert together[[0, 2]].tolist() == alone

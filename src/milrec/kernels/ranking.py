@@ -54,11 +54,12 @@ def found_in_lists(lists, indptr, items, n_items):
 def count_resampled(random, counts):
     """For each row, how often each of its places is drawn if as many are drawn as there are, each equally likely."""
     n = counts.shape[1]
+    times = np.empty(n, dtype=i4)
     for sample in range(counts.shape[0]):
-        row = counts[sample]
-        row[:] = 0
+        times[:] = 0
         for place in random.integers(0, n, size=n):
-            row[place] += 1
+            times[place] += i4(1)
+        counts[sample] = times
 
 
 @compiled

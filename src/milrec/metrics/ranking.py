@@ -136,8 +136,10 @@ def _ideal_novelty(hits: Hits, novelty: Floats, discount: Floats, ideal: str) ->
     """The discounted novelty of each user's ideal list."""
     users = np.repeat(np.arange(len(hits.n_targets)), hits.n_targets)
     own = novelty[hits.targets]
-    order = np.lexsort((-own, users))  # most novel first, user by user
-    own, place = own[order], np.arange(len(users)) - hits.indptr[users]
+    keys = np.minimum(own, 1e6)  # an item that nobody adopted is infinitely novel
+    apart = 2 * float(np.abs(keys).max(initial=0)) + 1  # further than any two of them
+    own = own[np.argsort(users * apart - keys)]  # most novel first, user by user
+    place = np.arange(len(users)) - hits.indptr[users]
     if ideal == "maximum":
         own = own[hits.indptr[users]]
     gain = np.where(place < len(discount), own * discount[np.minimum(place, len(discount) - 1)], 0.0)
