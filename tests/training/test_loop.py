@@ -302,19 +302,33 @@ def with_singles(data: Interactions, n_singles: int) -> Interactions:
 
 def test_users_with_a_single_item_change_nothing_where_they_are_skipped(checkerboard):
     more = with_singles(checkerboard, 30)
-    assert Shape.of(more).n_singles == 30
+    shape = Shape.of(more)
+    assert (shape.n_singles, shape.n_single_pairs) == (30, 30)
     without, _ = fitted(checkerboard, quick())
     skipped, _ = fitted(more, quick(skip_singles=True))
-    by_default, _ = fitted(more, quick())
     kept, _ = fitted(more, quick(skip_singles=False))
-    assert weight_bytes(skipped) == weight_bytes(by_default) == weight_bytes(without) != weight_bytes(kept)
+    assert weight_bytes(skipped) == weight_bytes(without) != weight_bytes(kept)
+
+
+def test_users_with_a_single_item_are_skipped_by_default_where_enough_others_are_left():
+    users, items = np.divmod(np.arange(300), 3)  # 100 users with 3 items each
+    data = milrec.read(pa.table({"user": users, "item": (users + items) % 20}))
+    skipped, _ = fitted(with_singles(data, 30), quick(epochs=1))
+    assert weight_bytes(skipped) == weight_bytes(fitted(data, quick(epochs=1))[0])
 
 
 def test_a_fit_that_would_skip_everybody_is_refused():
     alone = milrec.read(pa.table({"user": [1, 2, 3], "item": [1, 2, 1]}))
-    with pytest.raises(FitError, match="no user has more than one item; set skip_singles=false"):
+    with pytest.raises(FitError, match="too few users have more than one item; set skip_singles=false"):
         fitted(alone, quick(skip_singles=True))
     fitted(alone, quick())
+
+
+def test_users_with_rejections_alone_are_no_reason_to_skip_all_who_adopted():
+    table = pa.table({"user": [1, 2, 3, 4, 4], "item": [1, 2, 1, 2, 3], "rating": [5, 5, 5, 1, 1]})
+    data = milrec.read(table, value="rating", adopt_min=4, reject_max=2, min_per_item=0)
+    with pytest.raises(FitError, match="too few users"):
+        fitted(data, quick(skip_singles=True))
 
 
 def stops_after(measures, **values):

@@ -162,6 +162,11 @@ def test_from_biases_at_rest_the_learning_rate_grows_with_the_root_of_the_batch(
     assert settings.for_data(sparse).peak_rate == pytest.approx(rate)
     assert settings.for_data(dense).peak_rate == 5e-3
     assert settings_for(values={"learning_rate": 0.1}).for_data(sparse).peak_rate == 0.1
+    assert settings_for("vae", values={"learning_rate": None}).for_data(sparse).peak_rate == 3e-3
+    for users in (500, 10**6):  # the largest that was measured
+        assert settings_for(values={"batch_size": users}).for_data(sparse).peak_rate == pytest.approx(5e-3 * 5**0.5)
+    few = Shape(100, 10_000, 10)  # a step cannot have more than there are
+    assert settings_for(values={"batch_size": 500}).for_data(few).peak_rate == 5e-3
     assert settings_for("mil-lin-sig").peak_rate == 1e-3
 
 
@@ -176,12 +181,19 @@ def test_the_learning_rate_peaks_sooner_from_biases_at_rest(pairs_per_item, warm
 
 @pytest.mark.parametrize(("n_singles", "skip"), [(0, False), (1, True), (499, True), (500, False), (1_000, False)])
 def test_users_with_a_single_item_are_skipped_unless_they_have_half_of_the_pairs(n_singles, skip):
-    shape = Shape(1_000, 100, 1_000, n_singles=n_singles)
+    shape = Shape(2_000, 100, 1_000, n_singles=n_singles, n_single_pairs=n_singles)
     for model in ("dae", "vae"):
         assert settings_for(model).for_data(shape).training.skip_singles is skip
     for model in ("mf", "cdae", "mil-lin-sig"):
         assert settings_for(model).for_data(shape).training.skip_singles is False
     assert settings_for(values={"skip_singles": not skip}).for_data(shape).training.skip_singles is not skip
+
+
+def test_users_with_a_single_item_are_not_skipped_if_hardly_anybody_else_is_left():
+    """One user with most of the pairs is not enough."""
+    assert not Shape(4_001, 10_000, 14_000, 0, 4_000, 4_000).skip_singles()
+    assert not Shape(199, 100, 1_000, 0, 100, 100).skip_singles()
+    assert Shape(200, 100, 1_000, 0, 100, 100).skip_singles()
 
 
 def test_users_with_a_single_item_are_not_skipped_by_a_model_that_learns_about_every_user():

@@ -92,7 +92,7 @@ class Scorer:
         if self._latent_model is None or self._decoder is None:
             return self.propose(users, memory)
         own = self._latents(self._latent_model, users)
-        latents = zeros(size, self._latent_model.width)
+        latents = zeros(size, self._latent_model.width).to(own.device)
         latents[: users.n_users] = own
         logits = memory[:size] if len(memory) >= size else zeros(size, self.model.n_items)
         self._latent_model.write_decoded(latents, logits)

@@ -53,12 +53,12 @@ def _made(train: Interactions, model: GradientModel, settings: GradientFit, seed
         yield maker.batch(users, iteration, np.random.default_rng([seed, 4, iteration]))
 
 
-def without_singles(train: Interactions) -> Interactions:
-    """The users with at least two items."""
-    several = train.items_per_user() > 1
-    if not several.any():
-        raise FitError("no user has more than one item; set skip_singles=false")
-    return train.subset(several, np.ones(train.n_items, dtype=np.bool_))
+def without_singles(train: Interactions, smallest_batch: int) -> Interactions:
+    """The users with at least two items, who have to be enough for a step."""
+    kept = train.subset(train.items_per_user() > 1, np.ones(train.n_items, dtype=np.bool_))
+    if kept.n_users < smallest_batch or not kept.adopted.nnz:
+        raise FitError("too few users have more than one item; set skip_singles=false")
+    return kept
 
 
 def steps_per_epoch(n_users: int, batch_size: int, smallest: int) -> int:

@@ -44,7 +44,7 @@ def fit(model: GradientModel, train: Interactions, settings: GradientFit, seed: 
     device = _device(training.device)
     identity = fingerprint(train, settings, seed)
     if training.skip_singles:
-        train = without_singles(train)
+        train = without_singles(train, model.smallest_batch)
     resumed = watch.checkpoint is not None and watch.checkpoint.exists()
     if not resumed:
         start(model, train, settings, seed)

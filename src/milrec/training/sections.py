@@ -65,8 +65,8 @@ class TrainingSettings(Section):
     learning_rate: float | None = Field(
         1e-3,
         gt=0,
-        description="of Adam; the peak if a schedule varies it; unset: 5e-3, from biases at rest "
-        "in proportion to √batch_size, 5e-3 for 100 users",
+        description="of Adam; the peak if a schedule varies it; unset: the model's own or, from biases at "
+        "rest, 5e-3 for 100 users and in proportion to √batch_size up to 500",
     )
     schedule: Literal["constant", "linear", "cosine", "one_cycle", "inverse_sqrt"] = Field(
         "constant", description="learning rate over the run; inverse_sqrt needs no set length"
@@ -108,8 +108,8 @@ class TrainingSettings(Section):
     threads: int | None = Field(None, ge=1, description="CPU threads; unset: as many as the machine has")
     skip_singles: bool | None = Field(
         False,
-        description="leave users with a single item out of the steps: they do not show which items go together; "
-        "unset: if they have less than half of the adopted pairs",
+        description="leave users with fewer than two items out of the steps: they do not show which items go together; "
+        "unset: if they have less than half of the adopted pairs and 100 others are left",
     )
 
     @field_validator("measure")
@@ -132,12 +132,16 @@ class Shape:
     n_items: int
     n_pairs: int  # adopted ones
     n_rejected: int = 0
-    n_singles: int = 0  # users with a single item, adopted or rejected
+    n_singles: int = 0  # users with fewer than two items, adopted or rejected
+    n_single_pairs: int = 0  # adopted ones of theirs
 
     @classmethod
     def of(cls, train: Interactions) -> Shape:
-        n_singles = int(np.count_nonzero(train.items_per_user() == 1))
-        return cls(train.n_users, train.n_items, train.adopted.nnz, train.rejected.nnz, n_singles)
+        single = train.items_per_user() < 2
+        n_pairs = int(np.diff(train.adopted.indptr)[single].sum())
+        return cls(
+            train.n_users, train.n_items, train.adopted.nnz, train.rejected.nnz, int(np.count_nonzero(single)), n_pairs
+        )
 
     @property
     def sparse(self) -> bool:
@@ -154,7 +158,8 @@ class Shape:
 
     def learning_rate(self, start_bias: str, batch_size: int) -> float:
         """From biases at rest, larger batches reach the same accuracy in fewer steps if these are larger too."""
-        return 5e-3 * (math.sqrt(batch_size / 100) if start_bias == "rest" else 1.0)
+        n_users = min(batch_size, self.n_users, _LARGEST_BATCH)
+        return 5e-3 * (math.sqrt(n_users / 100) if start_bias == "rest" else 1.0)
 
     def warmup(self, start_bias: str) -> int:
         """A fit from biases at rest is never far off: the learning rate can rise sooner, and falls sooner."""
@@ -172,6 +177,7 @@ class Shape:
 
     def skip_singles(self) -> bool:
         """An autoencoder learns from users with a single item how popular items are, but not which go together. It
-        learns faster and better without them, unless too few pairs are left.
+        learns faster and better without them, unless too little is left.
         """
-        return 0 < 2 * self.n_singles < self.n_pairs
+        enough = self.n_users - self.n_singles >= _SMALLEST_BATCH and 2 * self.n_single_pairs < self.n_pairs
+        return self.n_singles > 0 and enough

@@ -194,7 +194,7 @@ class GradientFit(_Sections):
         if self.training.batch_size is None:
             values["batch_size"] = batch_size
         if self.training.learning_rate is None:
-            values["learning_rate"] = shape.learning_rate(start_bias, batch_size)
+            values["learning_rate"] = self.model.default_rate or shape.learning_rate(start_bias, batch_size)
         if self.training.warmup is None:
             values["warmup"] = shape.warmup(start_bias)
         if self.training.skip_singles is None:
