@@ -491,6 +491,20 @@ def test_a_test_part_that_the_data_comes_with(marked):
     assert 0 <= json.loads((marked / "measures.json").read_text())["auc_rejected"] <= 1
 
 
+def test_a_fit_says_how_many_users_it_leaves_out(tmp_path):
+    rows = [(f"u{user}", f"i{(user + place) % 40}") for user in range(200) for place in range(6)]
+    rows += [(f"single {user}", f"i{user % 40}") for user in range(80)]
+    (tmp_path / "table.csv").write_text("user,item\n" + "".join(f"{user},{item}\n" for user, item in rows))
+    succeeds("prepare", "table.csv", "--out", "data", cwd=tmp_path)
+    succeeds("split", "data", "--out", "split", cwd=tmp_path)
+    said = succeeds("fit", "split", "--out", "model", *QUICK, cwd=tmp_path).stdout
+    assert "of 280 users have fewer than two items in the training part and are left out of the steps" in said
+    for more in (("--set", "skip_singles=false"), ("--model", "mf"), ("--model", "popularity")):
+        quick = () if "popularity" in more else QUICK
+        said = succeeds("fit", "split", "--out", "model", "--force", *quick, *more, cwd=tmp_path).stdout
+        assert "left out" not in said
+
+
 def test_a_refit_learns_from_validation_too(work):
     output = succeeds("fit", "split", "--out", "refitted", "--refit", *QUICK, cwd=work).stdout
     assert "Kept the weights of step" in output

@@ -124,7 +124,7 @@ def test_the_defaults_need_no_set_length(model, loss):
     assert (training.epochs, training.iterations, training.batch_size) == (None, None, None)
     assert settings.for_data(Shape(100, 10, 500)).peak_rate == 5e-3
     assert (training.schedule, training.averaging) == ("inverse_sqrt", 0.15)
-    assert (training.validate_every, training.patience, training.slack) == (50, 3, 0.002)
+    assert (training.validate_every, training.patience, training.slack) == ("auto", 3, 0.002)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +168,23 @@ def test_from_biases_at_rest_the_learning_rate_grows_with_the_root_of_the_batch(
     few = Shape(100, 10_000, 10)  # a step cannot have more than there are
     assert settings_for(values={"batch_size": 500}).for_data(few).peak_rate == 5e-3
     assert settings_for("mil-lin-sig").peak_rate == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("shape", "steps"),
+    [
+        (Shape(1_892, 17_632, 74_268), 25),  # Last.fm-2K
+        (Shape(5_551, 16_980, 160_000), 50),  # citeulike-a
+        (Shape(12_393, 5_155, 100_000, 0, 6_000, 6_000), 25),  # like Steam: 6,393 users in batches of 206
+        (Shape(12_393, 5_155, 100_000), 50),
+        (Shape(1_892, 1_000, 74_268), 50),  # dense
+    ],
+)
+def test_little_sparse_data_is_validated_more_often(shape, steps):
+    assert settings_for().for_data(shape).training.validate_every == steps
+    assert settings_for(values={"validate_every": 7}).for_data(shape).training.validate_every == 7
+    assert settings_for("mf").for_data(shape).training.validate_every == 50
+    assert settings_for("mil-lin-sig").for_data(shape).training.validate_every is None
 
 
 @pytest.mark.parametrize(("pairs_per_item", "warmup"), [(39.9, 100), (40, 200)])

@@ -99,6 +99,7 @@ class FolderFit:
         if self.without_users:
             refuse_without_users(self.settings.model)
         make_folders(self.partial)
+        self._say_skipped(split)
         try:
             with FitDisplay() as display:
                 recommender = fit(
@@ -139,6 +140,15 @@ class FolderFit:
         for file in (self.checkpoint, self.refit_checkpoint):
             remove_file(file)
         remove_empty([self.partial])
+
+    def _say_skipped(self, split: Split) -> None:
+        shape = Shape.of(split.train)
+        training = self.settings.for_data(shape).training
+        if training is not None and training.skip_singles and shape.n_singles:
+            n_users = f"{shape.n_singles:,} of {shape.n_users:,} users"
+            say(
+                f"{n_users} have fewer than two items in the training part and are left out of the steps (skip_singles)"
+            )
 
     def _say_kept(self, history: History | None) -> None:
         if history is not None and history.kept is not None:

@@ -142,7 +142,7 @@ class _Steps:
         longest = max(_LONGEST_RUN * self.per_epoch, _SHORTEST_RUN)
         self.total = training.iterations or (training.epochs * self.per_epoch if training.epochs else longest)
         self.last = min(training.until or self.total, self.total)
-        self.between = training.validate_every or max(self.per_epoch, 50)
+        self.between = settings.validate_every or max(self.per_epoch, 50)
         self.peak, self.schedule, self.warmup = settings.peak_rate, training.schedule, settings.rising_steps
 
     def validates(self, iteration: int) -> bool:

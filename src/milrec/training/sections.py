@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -88,7 +88,11 @@ class TrainingSettings(Section):
     validation_users: int = Field(
         10_000, ge=1, description="if validation has more users than this, a sample of this size is judged"
     )
-    validate_every: int | None = Field(None, ge=1, description="steps; unset: an epoch, but at least 50 steps")
+    validate_every: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+        None,
+        description="steps; unset: an epoch, but at least 50 steps; auto: 50, from biases at rest 25 if an epoch has "
+        "fewer than 50",
+    )
     slack: float = Field(
         0,
         ge=0,
@@ -160,6 +164,10 @@ class Shape:
         """From biases at rest, larger batches reach the same accuracy in fewer steps if these are larger too."""
         n_users = min(batch_size, self.n_users, _LARGEST_BATCH)
         return 5e-3 * (math.sqrt(n_users / 100) if start_bias == "rest" else 1.0)
+
+    def validate_every(self, start_bias: str, steps_per_epoch: float) -> int:
+        """On little data a fit from biases at rest can be at its best, and far past it, within 50 steps."""
+        return 25 if start_bias == "rest" and steps_per_epoch < 50 else 50
 
     def warmup(self, start_bias: str) -> int:
         """A fit from biases at rest is never far off: the learning rate can rise sooner, and falls sooner."""

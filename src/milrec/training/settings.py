@@ -129,6 +129,13 @@ class GradientFit(_Sections):
         return self.training.learning_rate
 
     @property
+    def validate_every(self) -> int | None:
+        """Steps between validations, None for an epoch; settings from `for_data` always say it."""
+        if self.training.validate_every == "auto":
+            raise SettingsError("validate_every is auto; for_data chooses a number for the data")
+        return self.training.validate_every
+
+    @property
     def rising_steps(self) -> int:
         """Steps in which the learning rate of `inverse_sqrt` rises; settings from `for_data` always say it."""
         if self.training.warmup is None:
@@ -197,8 +204,12 @@ class GradientFit(_Sections):
             values["learning_rate"] = self.model.default_rate or shape.learning_rate(start_bias, batch_size)
         if self.training.warmup is None:
             values["warmup"] = shape.warmup(start_bias)
-        if self.training.skip_singles is None:
-            values["skip_singles"] = self.model.reads_items_only and shape.skip_singles()
+        skips = self.training.skip_singles
+        if skips is None:
+            values["skip_singles"] = skips = self.model.reads_items_only and shape.skip_singles()
+        if self.training.validate_every == "auto":
+            n_users = shape.n_users - (shape.n_singles if skips else 0)
+            values["validate_every"] = shape.validate_every(start_bias, n_users / batch_size)
         if self.target_set is not None and self.target_set.target_set == "auto":
             values["target_set"] = shape.target_set()
         return self.with_values(values)
