@@ -184,6 +184,7 @@ def test_little_sparse_data_is_validated_more_often(shape, steps):
     assert settings_for().for_data(shape).training.validate_every == steps
     assert settings_for(values={"validate_every": 7}).for_data(shape).training.validate_every == 7
     assert settings_for("mf").for_data(shape).training.validate_every == 50
+    assert settings_for(values={"target_set": "shared"}).for_data(shape).training.validate_every == 50
     assert settings_for("mil-lin-sig").for_data(shape).training.validate_every is None
 
 

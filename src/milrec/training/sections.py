@@ -91,7 +91,7 @@ class TrainingSettings(Section):
     validate_every: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
         None,
         description="steps; unset: an epoch, but at least 50 steps; auto: 50, from biases at rest 25 if an epoch has "
-        "fewer than 50",
+        "fewer than 50 (not with shared draws)",
     )
     slack: float = Field(
         0,
@@ -165,9 +165,11 @@ class Shape:
         n_users = min(batch_size, self.n_users, _LARGEST_BATCH)
         return 5e-3 * (math.sqrt(n_users / 100) if start_bias == "rest" else 1.0)
 
-    def validate_every(self, start_bias: str, steps_per_epoch: float) -> int:
-        """On little data a fit from biases at rest can be at its best, and far past it, within 50 steps."""
-        return 25 if start_bias == "rest" and steps_per_epoch < 50 else 50
+    def validate_every(self, quick: bool, steps_per_epoch: float) -> int:
+        """On little data a fit from biases at rest can be at its best, and far past it, within 50 steps. With shared
+        draws it is slower, and its measures are too noisy to be compared so often.
+        """
+        return 25 if quick and steps_per_epoch < 50 else 50
 
     def warmup(self, start_bias: str) -> int:
         """A fit from biases at rest is never far off: the learning rate can rise sooner, and falls sooner."""

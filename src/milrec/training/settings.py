@@ -194,6 +194,9 @@ class GradientFit(_Sections):
     def for_data(self, shape: Shape) -> GradientFit:
         """The same, with what the shape of the data decides filled in."""
         values: dict[str, Any] = {}
+        target_set: str | None = None if self.target_set is None else self.target_set.target_set
+        if target_set == "auto":
+            values["target_set"] = target_set = shape.target_set()
         start_bias: str = self.training.start_bias or (shape.start_bias() if self.rests else "zero")
         if self.training.start_bias is None:
             values["start_bias"] = start_bias
@@ -209,9 +212,8 @@ class GradientFit(_Sections):
             values["skip_singles"] = skips = self.model.reads_items_only and shape.skip_singles()
         if self.training.validate_every == "auto":
             n_users = shape.n_users - (shape.n_singles if skips else 0)
-            values["validate_every"] = shape.validate_every(start_bias, n_users / batch_size)
-        if self.target_set is not None and self.target_set.target_set == "auto":
-            values["target_set"] = shape.target_set()
+            quick = start_bias == "rest" and target_set != "shared"
+            values["validate_every"] = shape.validate_every(quick, n_users / batch_size)
         return self.with_values(values)
 
     def with_measure(self, measure: str) -> GradientFit:
