@@ -52,8 +52,8 @@ def first(several, place):
 
 
 def children(server: Running) -> list[int]:
-    """The processes that serve, by their number."""
-    found = {event["process"]: event["pid"] for event in server.events("process serving")}
+    """The two processes that serve, by their number; the log that names them may be read later than they serve."""
+    found = {event["process"]: event["pid"] for event in server.until("process serving", 2)}
     return [found[number] for number in sorted(found)]
 
 
