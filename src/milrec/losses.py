@@ -60,7 +60,7 @@ class SquareLoss(Section):
         return (adopted_weight * adopted + zero).sum(dim=1)
 
     def resting_preference(self, odds: Doubles, weight: float) -> Doubles:
-        """Of a user about whom nothing is known: P·C₁·(1-q) = (1-P)·C₀·w·q, with the odds of adoption P/(1-P)."""
+        """For a user we know nothing about: P·C₁·(1-q) = (1-P)·C₀·w·q, with the odds of adoption P/(1-P)."""
         ratio = 1.0 if self.confidence is None else self.confidence + 1
         return ratio * odds / (ratio * odds + weight)
 
@@ -85,7 +85,7 @@ class PointwiseCrossEntropy(Section):
         return (adopted + zero).sum(dim=1)
 
     def resting_preference(self, odds: Doubles, weight: float) -> Doubles:
-        """Of a user about whom nothing is known: P·C·(1-q) = (1-P)·w·q, with the odds of adoption P/(1-P)."""
+        """For a user we know nothing about: P·C·(1-q) = (1-P)·w·q, with the odds of adoption P/(1-P)."""
         ratio = self.confidence or 1.0
         return ratio * odds / (ratio * odds + weight)
 
@@ -166,7 +166,7 @@ class MissingInformationLoss(Section):
         return self.missing_weight * (preference - 0.5).square().pow(self.missing_exponent)
 
     def resting_preference(self, odds: Doubles, weight: float) -> Doubles:
-        """Of a user about whom nothing is known, with the odds of adoption o = P/(1-P) and the weight w of the missing
+        """For a user we know nothing about, with the odds of adoption o = P/(1-P) and the weight w of the missing
         term: o·γ₊·(1-q)^(γ₊-1) = 2γ·w·A·d^(2γ-1), d = q-½. The first falls in d, the second rises: halve until found.
         """
         power, wall = self.adopted_exponent - 1, 2 * self.missing_exponent * weight * self.missing_weight

@@ -60,7 +60,7 @@ class ItemToItem(Model):
 class SparseItemToItem(Model):
     """The same where most weights are 0: for each item the items that it has a weight to, ascending, and these weights.
 
-    A row is added after the other, in the order of the user's items: a logit has one value, whoever else is scored.
+    Rows are added one by one, in the order of the user's items: a logit is the same no matter who else is scored.
     """
 
     settings: SparseEaseSettings

@@ -59,7 +59,7 @@ class TrainingSettings(Section):
     start_logit: float = Field(0.05, gt=0, description="mean logit that the first weights of svd add to adopted items")
     start_bias: Literal["zero", "rest"] | None = Field(
         "zero",
-        description="first biases of items: 0, or where the loss rests for a user about whom nothing is known; "
+        description="first biases of items: 0, or where the loss rests for a user we know nothing about; "
         "unset: there if the data is sparse",
     )
     learning_rate: float | None = Field(

@@ -189,7 +189,7 @@ class _Watched:
                 return b""
 
     def close(self) -> None:
-        """Whoever opened the file closes it."""
+        """The file is closed where it was opened."""
 
     def rows_checked(self, where: str) -> int:
         """The number of rows in the whole text; quotes that run over too many lines are refused."""

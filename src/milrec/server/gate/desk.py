@@ -122,7 +122,7 @@ class Desk:
             loop.call_soon_threadsafe(self._end, together, making.result())
 
     def _end(self, together: list[_Waiting], outcomes: list[Outcome] | None) -> None:
-        """Give the answers out; whoever gets none here goes the usual way."""
+        """Give the answers out; requests without one go the usual way."""
         found: Sequence[Outcome | None] = outcomes or [None] * len(together)
         for one, outcome in zip(together, found, strict=True):
             if self._making.pop(one.caller, None) is None:

@@ -205,7 +205,7 @@ class Supervisor:
                     await self.reload(name, wait=True)
 
     async def reload(self, name: str, wait: bool) -> None:
-        """Let all processes serve what a model's folder holds now, or none; it is finished whoever asked for it."""
+        """Let all processes serve what a model's folder holds now, or none; once begun, it is finished."""
         task = asyncio.create_task(self._reload(name, wait))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
