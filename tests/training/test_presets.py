@@ -188,6 +188,12 @@ def test_little_sparse_data_is_validated_more_often(shape, steps):
     assert settings_for("mil-lin-sig").for_data(shape).training.validate_every is None
 
 
+@pytest.mark.parametrize("value", [0, -1, 2.5, "0", "soon", "2.5", "", True, [], "9" * 5_000])
+def test_a_strange_number_of_steps_between_validations_is_one_sentence(value):
+    with pytest.raises(SettingsError, match="'validate_every': input should be 'auto' or a whole number"):
+        settings_for(values={"validate_every": value})
+
+
 @pytest.mark.parametrize(("pairs_per_item", "warmup"), [(39.9, 100), (40, 200)])
 def test_the_learning_rate_peaks_sooner_from_biases_at_rest(pairs_per_item, warmup):
     shape = Shape(20_000, 10_000, int(pairs_per_item * 10_000))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -88,7 +88,7 @@ class TrainingSettings(Section):
     validation_users: int = Field(
         10_000, ge=1, description="if validation has more users than this, a sample of this size is judged"
     )
-    validate_every: Annotated[int, Field(ge=1)] | Literal["auto"] | None = Field(
+    validate_every: int | Literal["auto"] | None = Field(
         None,
         description="steps; unset: an epoch, but at least 50 steps; auto: 50, from biases at rest 25 if an epoch has "
         "fewer than 50 (not with shared draws)",
@@ -120,6 +120,16 @@ class TrainingSettings(Section):
     @classmethod
     def _known_measure(cls, name: str) -> str:
         return known_measure(name)
+
+    @field_validator("validate_every", mode="before")
+    @classmethod
+    def _steps_or_auto(cls, value: Any) -> Any:
+        """One sentence for both kinds of value."""
+        digits = isinstance(value, str) and len(value) < 19 and value.isascii() and value.isdigit()
+        number = int(value) if digits else value
+        if value in (None, "auto") or (type(number) is int and number >= 1):
+            return number
+        raise ValueError("input should be 'auto' or a whole number from 1 up")
 
     @model_validator(mode="after")
     def _one_length(self) -> TrainingSettings:
