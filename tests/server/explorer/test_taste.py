@@ -39,6 +39,7 @@ def test_what_is_chosen_can_be_removed_and_focus_stays_near(opened):
 
 def test_the_combobox_is_worked_by_keys(opened):
     page = opened()
+    settled(page)  # the field cannot take the focus while the models are being fetched
     box = page.locator("#liked")
     box.focus()
     assert box.get_attribute("aria-expanded") == "false"

@@ -88,7 +88,7 @@ export function combobox({ field, id, placeholder, find, choose, free = false })
   }
 
   input.addEventListener("input", soon);
-  input.addEventListener("blur", () => setTimeout(close, 100));
+  input.addEventListener("blur", () => setTimeout(() => document.activeElement !== input && close(), 100));
   input.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step && options.length) activate((active + step + options.length) % options.length);
