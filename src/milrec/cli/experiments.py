@@ -33,6 +33,12 @@ def experiment(
         list[int] | None, typer.Option(help="Seed to use instead of the recipe's; may be repeated.")
     ] = None,
     trials: Annotated[int | None, typer.Option(help="Trials per model, instead of the recipe's number.")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A setting of all models that have it, e.g. epochs=30; may be repeated.", metavar="KEY=VALUE"
+        ),
+    ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Fits to run at once; by default one per core.")] = None,
 ) -> None:
     """Carry out a recipe: search for settings on validation, fit and evaluate every model with every seed.
@@ -44,8 +50,10 @@ def experiment(
     from milrec.cli.output import say
     from milrec.cli.run_view import run_in_view
     from milrec.experiments.recipe import Instead, read_recipe
+    from milrec.settings import parse_assignments
 
-    wanted = read_recipe(recipe, data, Instead(test, only, tuned, seed, trials))
+    instead = Instead(test, only, tuned, seed, trials, parse_assignments(set or []))
+    wanted = read_recipe(recipe, data, instead)
     page = run_in_view(wanted, out, jobs)
     say(f"Results: {out / 'results.json'}")
     say(f"Report: {page}")

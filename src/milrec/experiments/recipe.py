@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from milrec.errors import SettingsError
+from milrec.errors import SettingsError, unknown
 from milrec.metrics.names import known_measure
 from milrec.results import PaperDataSet, PaperTableName, Results
 from milrec.settings import Settings, build, read_toml
@@ -223,6 +224,7 @@ class Instead:
     tuned: str | Path | None = None  # a finished run whose tuned values are used instead of a search
     seeds: list[int] | None = None
     trials: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)  # settings of all models that have them
 
 
 def read_recipe(path: str | Path, data: str | Path | None = None, instead: Instead = Instead()) -> Recipe:  # noqa: B008
@@ -237,6 +239,8 @@ def read_recipe(path: str | Path, data: str | Path | None = None, instead: Inste
         recipe = recipe.model_copy(update={"models": _wanted(recipe.models, instead.models)})
     if instead.tuned is not None:
         recipe = recipe.model_copy(update={"models": _tuned(recipe.models, Path(instead.tuned))})
+    if instead.values:
+        recipe = recipe.model_copy(update={"models": _with_values(recipe.models, instead.values)})
     for entry in recipe.models:
         try:
             entry.check()
@@ -303,4 +307,20 @@ def _tuned(entries: list[ModelEntry], run: Path) -> list[ModelEntry]:
     return [
         entry.model_copy(update={"tuned": found[entry.name], "search": {}}) if entry.search else entry
         for entry in entries
+    ]
+
+
+def _with_values(entries: list[ModelEntry], values: Mapping[str, Any]) -> list[ModelEntry]:
+    """Entries with settings replaced, each as far as its model has them; what no model has is refused."""
+    known = [entry.chosen().known_keys() for entry in entries]
+    for name in values:
+        if not any(name in keys for keys in known):
+            raise SettingsError(unknown("setting", name, sorted({key for keys in known for key in keys})))
+        if any(name in setting_names(key) for entry in entries for key in entry.search):
+            raise SettingsError(f"'{name}' is searched by the recipe, so it cannot be set as well")
+    return [
+        entry.model_copy(
+            update={"settings": {**entry.settings, **{name: values[name] for name in values if name in keys}}}
+        )
+        for entry, keys in zip(entries, known, strict=True)
     ]

@@ -96,7 +96,8 @@ class TrainingSettings(Section):
     slack: float = Field(
         0,
         ge=0,
-        description="keep the latest weights within this much of the best measure: later ones list more of the tail",
+        description="keep the latest weights within this much of the best measure: later ones list more of the tail; "
+        "1: the last weights (with patience=0, those at the very end)",
     )
     patience: int = Field(
         8,
