@@ -17,7 +17,7 @@ from benchmarks.clock import in_turns, memory_now, peak_memory, seconds
 from benchmarks.shapes import N_FACTORS, binary, growing_data, large_split
 from milrec.data.interactions import Interactions
 from milrec.data.splits import HeldOut, Split
-from milrec.evaluation import validation_measure
+from milrec.evaluation.validation import validation_measure
 from milrec.kernels.threads import thread_pool
 from milrec.metrics import ranking
 from milrec.models.known import build_model

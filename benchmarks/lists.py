@@ -11,7 +11,7 @@ import torch
 from benchmarks.clock import in_turns
 from benchmarks.shapes import N_FACTORS, large_split
 from milrec.data.splits import Audience
-from milrec.evaluation import evaluate
+from milrec.evaluation.judging import evaluate
 from milrec.kernels.threads import available
 from milrec.lists.scores import Scorer, lists_for
 from milrec.models.autoencoders import DenoisingAutoencoder

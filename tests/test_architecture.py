@@ -22,6 +22,7 @@ LAYERS = [  # high to low; rooms in one layer are strangers to one another
     {"lists"},
     {"training"},
     {"models"},
+    {"probability"},
     {"losses"},
     {"kernels", "data"},
     {"metrics", "results"},

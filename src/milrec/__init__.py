@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from milrec.data.simulation import Simulation, simulate
     from milrec.data.splits import Split, split_given, split_interactions, split_users
     from milrec.errors import MilrecError
-    from milrec.evaluation import Evaluation
+    from milrec.evaluation.evaluation import Evaluation
     from milrec.lists.query import Query
     from milrec.lists.rules import Rule
     from milrec.losses import MissingInformationLoss
@@ -48,7 +48,7 @@ __all__ = [
 __version__: str
 
 _HOME = {
-    "Evaluation": "evaluation",
+    "Evaluation": "evaluation.evaluation",
     "Interactions": "data.interactions",
     "MilrecError": "errors",
     "MissingInformationLoss": "losses",

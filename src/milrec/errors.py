@@ -72,6 +72,11 @@ def system_sentence(error: OSError) -> str:
     return f"{said}: '{error.filename}'" if error.filename else said
 
 
+NO_PROBABILITIES = (
+    "the model has no probabilities, which a share of the tail needs: fit it again, with a validation part"
+)
+
+
 def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The sentence for a name that is not in a list, followed by the list."""
     return f"unknown {what} '{cut(name)}'; known {what}s: {', '.join(sorted(known))}"

@@ -17,13 +17,17 @@ from torch import nn
 from milrec.data.interactions import Interactions, checked_seed, renumbered
 from milrec.data.splits import Part, Split
 from milrec.errors import DataError, SettingsError
-from milrec.evaluation import Evaluation, evaluate, validation_measure
+from milrec.evaluation.calibration import calibrate
+from milrec.evaluation.evaluation import Evaluation
+from milrec.evaluation.judging import Judged, evaluate
+from milrec.evaluation.validation import validation_measure
 from milrec.lists.answer import Listed, answer_of, lists_asked
 from milrec.lists.catalogue import Catalogue, several
 from milrec.lists.export import item_columns, list_batch, list_schema
 from milrec.lists.nearness import Nearest, Nearness
-from milrec.lists.query import Answer, Asked, Query, Wanted, Wishes, ask, known_user, list_length, wanted
+from milrec.lists.query import Adopted, Answer, Asked, Query, Wanted, Wishes, ask, known_user, list_length, wanted
 from milrec.lists.scores import Scorer
+from milrec.probability.prices import Aims, aim_of
 from milrec.training.artifact import Fitted
 from milrec.training.presets import settings_for
 from milrec.training.progress import Report, Watch
@@ -73,14 +77,16 @@ def fit(
         "fit_seconds": round(time.monotonic() - started, 2),
     }
     removed = train.adopted if split.protocol == "users" else split.test.audience.removed
-    return Recommender(Fitted(fitted, settings, train, removed, seed, history, facts))
+    calibration = calibrate(fitted, settings, split)
+    return Recommender(Fitted(fitted, settings, train, removed, seed, history, facts, calibration))
 
 
 def refit(
     split: Split, recommender: Recommender, checkpoint: str | Path | None = None, report: Report | None = None
 ) -> Recommender:
     """The same model fitted from scratch on training and validation together: same settings, same seed, and as many
-    steps as validation chose. No validation part is left, so it can only be judged on test.
+    steps as validation chose. No validation part is left, so it can only be judged on test, and its probabilities and
+    the prices of the tail are those of the fit before it.
     """
     fitted = recommender.fitted
     if fitted.facts.get("refitted"):
@@ -91,7 +97,8 @@ def refit(
     if history is not None:
         settings = settings.ending_at(history.last_step)
     again = fit(split.joined(), settings, seed=fitted.seed, checkpoint=checkpoint, report=report).fitted
-    return Recommender(replace(again, facts={**again.facts, "refitted": True}))
+    facts = {**again.facts, "refitted": True}
+    return Recommender(replace(again, facts=facts, calibration=fitted.calibration))
 
 
 class Recommender:
@@ -101,7 +108,7 @@ class Recommender:
         self.fitted = fitted
         train = fitted.train
         self.catalogue = Catalogue(train)
-        self._scorer = Scorer(fitted.model, fitted.settings, train)
+        self._scorer = Scorer(fitted.model, fitted.settings, train, fitted.calibration)
 
     @classmethod
     def load(cls, path: str | Path, models: Sequence[type[nn.Module]] = ()) -> Recommender:
@@ -159,8 +166,12 @@ class Recommender:
         on: Part = "test",
         report: Callable[[int, int], None] | None = None,
         dial: float = 0.0,
+        **aims: Unpack[Aims],
     ) -> Evaluation:
-        """Judge the lists, re-ranked by `dial`, on a held-out part of the split that the model was fitted on.
+        """Judge the lists on a held-out part of the split that the model was fitted on.
+
+        `long_share=0.3` judges lists with 30 % of their first 20 places in the long tail, on average over users; see
+        `recommend` for what else they can aim at.
 
         A refitted model sees the validation items of users too. The training part still decides
         what is popular, novel and in the tail, so that a model and its refit can be compared.
@@ -174,7 +185,8 @@ class Recommender:
             own = split.joined()
         if own.train.fingerprint() != self.fitted.facts["train_fingerprint"]:
             raise DataError("the model was fitted on another split; evaluate it on that one, or fit it on this one")
-        return evaluate(self.fitted.model, self.fitted.settings, split.train, own.part(on), report, dial)
+        judged = Judged(self._scorer.chances, aim_of(aims), dial)
+        return evaluate(self.fitted.model, self.fitted.settings, split.train, own.part(on), report, judged)
 
     def recommend(
         self,
@@ -183,17 +195,19 @@ class Recommender:
         on_unmet: OnUnmet | None = None,
         **wishes: Unpack[Wishes],
     ) -> pa.Table:
-        """Lists for known users, best first: user, rank, item, title (where known), score, popularity, tail.
+        """Lists for known users, best first: user, rank, item, title, score, probability, popularity, tail.
 
         Only items in `allow` are listed, where it is given, and none in `exclude`.
-        Items are ranked by logit - dial × ln(popularity): a dial above 0 lists rarer items, below 0 more popular ones.
+        `long_share=0.3`: 30 % of the listed items are from the long tail, on average over users, at the least cost in
+        expected hits; `medium_share`, `short_share`, `mean_popularity` (at most) and `long_bonus` (λ) likewise.
+        `dial` is the old dial, kept for a while: items are ranked by logit - dial × ln(popularity).
         Rules, e.g. `long >= 30%`, add a column `unmet` that says which ones could not be met. `reasons` adds a column
         with this many of the adopted items that speak for an item, each with its part of the logit. `on_unmet` is
         called for each list that could not be all that was asked for, since an empty list has no row to say so.
         """
         rows = self.catalogue.user_numbers(several(users)).tolist()
-        wish = wanted(self.catalogue, Query(n=n, **wishes))
-        schema = list_schema(self.catalogue, wish, users=True)
+        wish = wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices)
+        schema = self._schema(wish)
         return pa.Table.from_batches(self._known(rows, wish, on_unmet), schema)
 
     def recommend_all(
@@ -204,20 +218,23 @@ class Recommender:
     ) -> Iterator[pa.RecordBatch]:
         """Lists for every known user, a batch of users at a time."""
         self.catalogue.refuse_without_users()
-        wish = wanted(self.catalogue, Query(n=n, **wishes))
+        wish = wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices)
         yield from self._known(range(self.fitted.train.n_users), wish, on_unmet)
 
     def recommend_new(
         self,
-        adopted: Sequence[Any],
+        adopted: Adopted,
         rejected: Sequence[Any] = (),
         n: int = 20,
         on_unmet: OnUnmet | None = None,
         **wishes: Unpack[Wishes],
     ) -> pa.Table:
-        """A list for a user the model has not met, from adopted (and rejected) items only; nothing is refitted."""
+        """A list for a user the model has not met, from adopted (and rejected) items only; nothing is refitted.
+
+        `adopted` may say how often: `{item: plays}`. A model reads this if it was fitted with `input_weights`.
+        """
         asked = self.ask(Query(None, adopted, rejected, n, **wishes))
-        schema = list_schema(self.catalogue, asked.wanted, users=False)
+        schema = self._schema(asked.wanted, users=False)
         return pa.Table.from_batches([self._batch([asked], schema, on_unmet)], schema)
 
     def ask(self, query: Query) -> Asked:
@@ -281,8 +298,11 @@ class Recommender:
         given = several(ids)
         return len(given) - len(self.catalogue.items_among(given))
 
+    def _schema(self, wish: Wanted, users: bool = True) -> pa.Schema:
+        return list_schema(self.catalogue, wish, users, self._scorer.chances is not None)
+
     def _known(self, rows: Sequence[int], wish: Wanted, on_unmet: OnUnmet | None) -> Iterator[pa.RecordBatch]:
-        schema = list_schema(self.catalogue, wish, users=True)
+        schema = self._schema(wish)
         for first in range(0, len(rows), _USERS_AT_ONCE):
             asked = [known_user(self.fitted, row, wish) for row in rows[first : first + _USERS_AT_ONCE]]
             yield self._batch(asked, schema, on_unmet)

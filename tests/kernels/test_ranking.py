@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.special import expit
 
-from milrec.evaluation import _preference_counts
+from milrec.evaluation.tally import preference_counts
 from milrec.kernels import ranking
 from milrec.kernels.candidates import top_lists
 from milrec.kernels.ranking import add_bias, counts_below, found_in_lists, hide, ordered_shares
@@ -133,15 +133,15 @@ def test_counts_of_preferences_are_the_shares_of_the_tail_report(linear):
     logits = (3 * np.random.default_rng(0).standard_normal((50, 400))).astype(np.float32)
     preference = logits if linear else expit(logits.astype(np.float64))
     shares = tail.preference_shares(preference)
-    counts = _preference_counts(logits, linear)
+    counts = preference_counts(logits, linear)
     assert counts.sum() == logits.size and (counts > 0).all()
     assert counts / logits.size == pytest.approx(shares.mean(axis=0), abs=1e-12)
 
 
 def test_preferences_on_a_threshold_count_as_above_it():
     inner = np.array(tail.PREFERENCE_THRESHOLDS[1:-1], dtype=np.float32)
-    assert _preference_counts(inner[None], linear=True).tolist() == [0, 1, 1, 1, 1, 1]
-    assert _preference_counts(np.zeros((1, 3), dtype=np.float32), linear=False).tolist() == [0, 0, 0, 3, 0, 0]
+    assert preference_counts(inner[None], linear=True).tolist() == [0, 1, 1, 1, 1, 1]
+    assert preference_counts(np.zeros((1, 3), dtype=np.float32), linear=False).tolist() == [0, 0, 0, 3, 0, 0]
 
 
 PAIRS = st.lists(st.lists(st.integers(0, 5), max_size=4, unique=True).map(sorted), min_size=3, max_size=3)

@@ -21,7 +21,7 @@ import milrec
 from milrec.data.interactions import Interactions, empty_pairs, pairs_matrix
 from milrec.data.splits import Audience, HeldOut
 from milrec.errors import FitError, MilrecError, SettingsError
-from milrec.evaluation import validation_measure
+from milrec.evaluation.validation import validation_measure
 from milrec.kernels.sparse import Rows
 from milrec.models.inputs import unit_rows
 from milrec.models.known import build_model

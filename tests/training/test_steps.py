@@ -8,7 +8,7 @@ import torch
 
 from milrec.data.splits import split_interactions
 from milrec.errors import FitError, SettingsError
-from milrec.evaluation import validation_measure
+from milrec.evaluation.validation import validation_measure
 from milrec.kernels.threads import thread_pool
 from milrec.models.known import build_model
 from milrec.training import adam, loop

@@ -27,7 +27,7 @@ from milrec.training.settings import FitSettings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from milrec.evaluation import Evaluation
+    from milrec.evaluation.evaluation import Evaluation
 
 _SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "coverage@20", "true_ndcg@20")
 

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from milrec.data.splits import Split
 from milrec.errors import FitError, MilrecError, system_sentence
-from milrec.evaluation import Evaluation, validation_measure
+from milrec.evaluation.evaluation import Evaluation
+from milrec.evaluation.validation import validation_measure
 from milrec.experiments.memory import forget_peak_memory, peak_memory
 from milrec.experiments.protocol import (
     JOBS,
@@ -45,7 +46,15 @@ from milrec.training.progress import History, Progress
 from milrec.training.settings import fit_settings
 
 _SECONDS_BETWEEN_EVENTS = 0.2
-COMPARED = ("recall@1", "ndcg@100", "auc_rejected", "true_ndcg@20")  # by which models are compared user by user
+COMPARED = (  # by which models are compared user by user
+    "recall@1",
+    "ndcg@100",
+    "auc_rejected",
+    "true_ndcg@20",
+    "short_share@200",
+    "long_share@200",
+    "long_share@20",
+)
 _KEPT = (*COMPARED, "recall@20", "ndcg@20", "novelty_ndcg@100")  # for every user
 
 

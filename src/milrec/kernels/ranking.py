@@ -94,3 +94,20 @@ def ordered_shares(logits, indptr, items, lower_indptr, lower_items, shares):
         n_pairs = (indptr[user + 1] - indptr[user]) * (lower_indptr[user + 1] - lower_indptr[user])
         if n_pairs > 0:
             shares[user] = twice / (2 * n_pairs)
+
+
+@compiled
+def count_by_odds(logits, table, low, scale, shifts, counts):
+    """How many logits fall into each bin: a logit's place in `table` gives its bin, and a user's shift is added.
+
+    `table` begins at the logit `low` and has `scale` places for each unit of it; places and bins beyond an end count at
+    that end. What is hidden (-inf) is not counted.
+    """
+    last_place, last_bin = table.size - 1, counts.size - 1
+    for user in range(logits.shape[0]):
+        row, shift = logits[user], shifts[user]
+        for j in range(row.size):
+            if row[j] > -np.inf:
+                place = min(max((row[j] - low) * scale, f4(0.0)), f4(last_place))
+                found = table[i4(place)] + shift
+                counts[i4(min(max(found, f4(0.0)), f4(last_bin)))] += i8(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,9 @@ from milrec.lists.query import Answer, Asked, ListedItem, Reason, Wanted
 from milrec.lists.reasons import parts_of_logits, strongest, why_none
 from milrec.lists.rules import list_under
 from milrec.lists.scores import Scorer, dial_shift, score_blocks
+from milrec.lists.tail_order import TailOrder
 from milrec.models.inputs import Users
+from milrec.probability.calibration import Chances
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +28,7 @@ class Listed:
 
     items: Ranked
     scores: npt.NDArray[np.float32]
+    probabilities: npt.NDArray[np.float32] | None  # None if the model has none
     reasons: list[list[tuple[int, float]]]  # for each item, places among the adopted items and their parts of the logit
     unmet: tuple[str, ...]
 
@@ -49,20 +53,22 @@ def lists_asked(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked]) ->
 def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
     """The same list with ids, titles and all that is shown of an item: numbers become ids here, and nowhere later."""
     ids, titles, adopted = catalogue.item_ids, catalogue.titles, asked.adopted
-    rows = zip(catalogue.describe(listed.items), listed.scores.tolist(), listed.reasons, strict=True)
+    chances = [None] * len(listed.items) if listed.probabilities is None else listed.probabilities.tolist()
+    rows = zip(catalogue.describe(listed.items), listed.scores.tolist(), chances, listed.reasons, strict=True)
     items = tuple(
         ListedItem(
             rank,
             found.item,
             found.title,
             score,
+            chance,
             found.popularity,
             found.tail,
             tuple(Reason(ids[adopted[i]], titles[adopted[i]], weight) for i, weight in why) if why else (),
             found.number,
             found.place,
         )
-        for rank, (found, score, why) in enumerate(rows, start=1)
+        for rank, (found, score, chance, why) in enumerate(rows, start=1)
     )
     return Answer(items, listed.unmet)
 
@@ -73,34 +79,69 @@ def _lists(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked], propose
     for one, row, shift in zip(asked, proposed.logits, shifts, strict=True):
         _turn_and_hide(one, row, shift)
     lengths = {one.wanted.n for one in asked}
-    best: list[tuple[Ranked, Scores, tuple[str, ...]]]
-    if len(lengths) == 1 and not any(one.wanted.rules or one.wanted.dial for one in asked):  # the usual case, at once
+    best: list[_Best]
+    if len(lengths) == 1 and not any(_is_unusual(one.wanted) for one in asked):
         items, scores = scorer.best(proposed, lengths.pop())
-        best = [(row[row >= 0], own[row >= 0], ()) for row, own in zip(items, scores, strict=True)]
+        best = [_Best(row[row >= 0], own[row >= 0]) for row, own in zip(items, scores, strict=True)]
     else:
         best = [
             _best_of(scorer, catalogue, one, proposed.one(user), shift)
             for user, (one, shift) in enumerate(zip(asked, shifts, strict=True))
         ]
-    return [_with_reasons(scorer, one, *own) for one, own in zip(asked, best, strict=True)]
+    chances = _probabilities(scorer, asked, best, shifts)
+    return [
+        _with_reasons(scorer, one, own, own_chances) for one, own, own_chances in zip(asked, best, chances, strict=True)
+    ]
+
+
+class _Best(NamedTuple):
+    """The items of a list and their scores, with a sentence for each rule that could not be met."""
+
+    items: Ranked
+    scores: Scores
+    unmet: tuple[str, ...] = ()
+
+
+def _is_unusual(wish: Wanted) -> bool:
+    """Whether a list is not simply made of the highest logits."""
+    return bool(wish.rules or wish.dial or wish.price)
 
 
 def _best_of(
     scorer: Scorer, catalogue: Catalogue, asked: Asked, proposed: Proposed, shift: npt.NDArray[np.float32] | None
-) -> tuple[Ranked, Scores, tuple[str, ...]]:
-    if asked.wanted.rules:
-        return _listed_under_rules(scorer, catalogue, asked.wanted, proposed)
-    return (*_best(scorer, proposed, asked.wanted.n, shift), ())
+) -> _Best:
+    if asked.wanted.rules or asked.wanted.price:
+        return _best_of_parts(scorer, catalogue, asked, proposed)
+    return _Best(*_best(scorer, proposed, asked.wanted.n, shift))
 
 
-def _with_reasons(scorer: Scorer, asked: Asked, items: Ranked, scores: Scores, unmet: tuple[str, ...]) -> Listed:
-    wish = asked.wanted
+def _probabilities(
+    scorer: Scorer, asked: Sequence[Asked], best: Sequence[_Best], shifts: Sequence[npt.NDArray[np.float32] | None]
+) -> Sequence[npt.NDArray[np.float32] | None]:
+    """Of the items of each list; the dial's part of a score says nothing about them."""
+    if scorer.chances is None:
+        return [None] * len(best)
+    logits = [
+        own.scores if shift is None else own.scores - shift[own.items] for own, shift in zip(best, shifts, strict=True)
+    ]
+    lengths = [len(own) for own in logits]
+    found = scorer.chances.probabilities(np.concatenate(logits), np.repeat(_weights(scorer.chances, asked), lengths))
+    return np.split(found.astype(np.float32), np.cumsum(lengths)[:-1])
+
+
+def _weights(chances: Chances, asked: Sequence[Asked]) -> npt.NDArray[np.float64]:
+    """ln w of each user: see `Chances.shifts`."""
+    return chances.shifts(np.array([len(one.adopted) for one in asked]), np.array([len(one.rejected) for one in asked]))
+
+
+def _with_reasons(scorer: Scorer, asked: Asked, best: _Best, probabilities: npt.NDArray[np.float32] | None) -> Listed:
+    wish, items, unmet = asked.wanted, best.items, best.unmet
     reasons: list[list[tuple[int, float]]] = [[]] * len(items)
     if wish.reasons and (why := why_none(scorer, asked)):
         unmet = (*unmet, why)
     elif wish.reasons:
         reasons = strongest(parts_of_logits(scorer, asked, items), wish.reasons)
-    return Listed(items, scores, reasons, unmet)
+    return Listed(items, best.scores, probabilities, reasons, unmet)
 
 
 def _turn_and_hide(asked: Asked, row: Scores, shift: npt.NDArray[np.float32] | None) -> None:
@@ -122,20 +163,25 @@ def _best(scorer: Scorer, proposed: Proposed, n: int, shift: npt.NDArray[np.floa
     return items[0][listed], scores[0][listed]
 
 
-def _listed_under_rules(
-    scorer: Scorer, catalogue: Catalogue, wish: Wanted, proposed: Proposed
-) -> tuple[Ranked, Scores, tuple[str, ...]]:
+def _best_of_parts(scorer: Scorer, catalogue: Catalogue, asked: Asked, proposed: Proposed) -> _Best:
+    """The best of each interval of the tail, merged under the rules, by score or by what each is worth."""
+    wish = asked.wanted
     shift = dial_shift(wish.dial, catalogue.logs)
     parts = []
     for members in catalogue.members:
         own = np.full_like(proposed.logits, -np.inf)
         own[0, members] = proposed.logits[0, members]
         parts.append(_best(scorer, proposed.with_logits(own), wish.n, shift))
-    listed, unmet = list_under(
-        wish.rules, wish.n, [items.tolist() for items, _ in parts], [scores.tolist() for _, scores in parts]
+    items, scores = [items for items, _ in parts], [scores for _, scores in parts]
+    worth: Sequence[npt.NDArray[Any]] = scores
+    if wish.price is not None and scorer.chances is not None:
+        order = TailOrder(catalogue.members, scorer.chances, wish.price.bonuses)
+        worth = order.ranks(items, scores, float(_weights(scorer.chances, [asked])[0]))
+    listed, unmet = list_under(wish.rules, wish.n, [one.tolist() for one in items], [one.tolist() for one in worth])
+    score_of = {item: score for part in parts for item, score in zip(part[0].tolist(), part[1], strict=True)}
+    return _Best(
+        np.array(listed, dtype=np.int64), np.array([score_of[item] for item in listed], dtype=np.float32), unmet
     )
-    score_of = {item: score for items, scores in parts for item, score in zip(items.tolist(), scores, strict=True)}
-    return np.array(listed, dtype=np.int64), np.array([score_of[item] for item in listed], dtype=np.float32), unmet
 
 
 def _users(asked: Sequence[Asked], known: bool) -> Users:

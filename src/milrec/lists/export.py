@@ -1,4 +1,4 @@
-"""Lists as tables: user, rank, item, title (where known), score, popularity, tail, and reasons and unmet rules."""
+"""Lists as tables: user, rank, item, title, score, probability, popularity, tail, and reasons and unmet rules."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from milrec.lists.catalogue import Catalogue
 from milrec.storage import check_place, new_file
 
 _RANK, _SCORE = pa.field("rank", pa.int32()), pa.field("score", pa.float32())
+_PROBABILITY = pa.field("probability", pa.float32())
 _REASONS, _UNMET = pa.field("reasons", pa.string()), pa.field("unmet", pa.string())
 
 if TYPE_CHECKING:  # a wrong file name is refused before torch is loaded
@@ -27,11 +28,14 @@ if TYPE_CHECKING:  # a wrong file name is refused before torch is loaded
     from milrec.lists.query import Asked, Wanted
 
 
-def list_schema(catalogue: Catalogue, wish: Wanted, users: bool) -> pa.Schema:
-    """The columns of a table of lists; `reasons` and `unmet` are text, which every kind of file can hold."""
+def list_schema(catalogue: Catalogue, wish: Wanted, users: bool, probable: bool) -> pa.Schema:
+    """The columns of a table of lists; `reasons` and `unmet` are text, which every kind of file can hold.
+
+    `probable`: the model has probabilities.
+    """
     item, *title, popularity, tail = catalogue.columns.schema
     fields = [pa.field("user", catalogue.users.type)] if users else []
-    fields += [_RANK, item, *title, _SCORE, popularity, tail]
+    fields += [_RANK, item, *title, _SCORE, *([_PROBABILITY] if probable else []), popularity, tail]
     fields += [_REASONS] if wish.reasons else []
     fields += [_UNMET] if wish.rules or wish.reasons else []
     return pa.schema(fields)
@@ -45,6 +49,9 @@ def list_batch(
     columns = item_columns(catalogue, np.concatenate([one.items for one in lists]))
     columns["rank"] = _column(np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in lengths]), pa.int32())
     columns["score"] = _column(np.concatenate([one.scores for one in lists]), pa.float32())
+    if "probability" in schema.names:
+        chances = [one.probabilities for one in lists if one.probabilities is not None]
+        columns["probability"] = _column(np.concatenate(chances), pa.float32())
     if "user" in schema.names:
         rows = np.repeat(np.array([one.row for one in asked], dtype=np.int64), lengths)
         columns["user"] = catalogue.users.take(_column(rows, pa.int64()))

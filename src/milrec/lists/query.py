@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from milrec.errors import DataError, SettingsError
+from milrec.errors import NO_PROBABILITIES, DataError, SettingsError, cut
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue, several
 from milrec.lists.rules import Rule, rule_of
 from milrec.lists.scores import checked_dial
+from milrec.probability.prices import Aims, Price, TailPrices, aim_of
 from milrec.training.artifact import Fitted
 
 Numbers = npt.NDArray[np.int32]
 Rules = Sequence[Rule | str | Mapping[str, Any]]
+Adopted = Sequence[Any] | Mapping[Any, float]  # items, or how often each was played, bought or clicked
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Query:
     """A request for one list: for a known user, or for a taste, which is adopted items (or none) and rejected ones."""
 
     user: Any | None = None
-    adopted: Sequence[Any] | None = None
+    adopted: Adopted | None = None
     rejected: Sequence[Any] = ()
     n: int = 20
     allow: Iterable[Any] | None = None  # the only items that may be listed
@@ -37,9 +39,24 @@ class Query:
     dial: float = 0.0
     rules: Rules = ()
     reasons: int = 0  # the most to give for each item
+    long_share: float | None = None  # of the list, on average over users; one of these five at most
+    medium_share: float | None = None
+    short_share: float | None = None
+    mean_popularity: float | None = None  # at most, on average over users
+    long_bonus: float | None = None  # λ: what a place in the long tail is worth, as a probability
+
+    @property
+    def aims(self) -> Aims:
+        return {
+            "long_share": self.long_share,
+            "medium_share": self.medium_share,
+            "short_share": self.short_share,
+            "mean_popularity": self.mean_popularity,
+            "long_bonus": self.long_bonus,
+        }
 
 
-class Wishes(TypedDict, total=False):
+class Wishes(Aims, total=False):
     """What a list is to be like, apart from its length; the fields of a query."""
 
     allow: Iterable[Any] | None
@@ -59,6 +76,7 @@ class Wanted:
     excluded: Numbers
     rules: tuple[Rule, ...]
     reasons: int
+    price: Price | None = None  # of what the list aims at in the tail
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +106,7 @@ class ListedItem(NamedTuple):
     item: Any  # its id
     title: str | None
     score: float
+    probability: float | None  # None if the model has none
     popularity: int
     tail: str
     reasons: tuple[Reason, ...]
@@ -109,6 +128,12 @@ class Answer:
         return {name: tails.count(name) / max(len(tails), 1) for name in TAIL_NAMES}
 
     @property
+    def expected_hits(self) -> float | None:
+        """How many of the listed items are expected to be adopted: the sum of their probabilities."""
+        known = [one.probability for one in self.items if one.probability is not None]
+        return sum(known) if len(known) == len(self.items) else None
+
+    @property
     def mean_popularity(self) -> float | None:
         """The mean number of adopters of the listed items; None if the list is empty."""
         return sum(one.popularity for one in self.items) / len(self.items) if self.items else None
@@ -116,7 +141,7 @@ class Answer:
 
 def ask(fitted: Fitted, catalogue: Catalogue, query: Query) -> Asked:
     """Check a query and look up its ids; the cost does not grow with the catalogue."""
-    wish = wanted(catalogue, query)
+    wish = wanted(catalogue, query, fitted.prices)
     if query.user is None:
         return _new_user(catalogue, query, wish)
     if query.adopted is not None or several(query.rejected):
@@ -124,12 +149,25 @@ def ask(fitted: Fitted, catalogue: Catalogue, query: Query) -> Asked:
     return known_user(fitted, int(catalogue.user_numbers([query.user])[0]), wish)
 
 
-def wanted(catalogue: Catalogue, query: Query) -> Wanted:
-    """What a query says about the list itself."""
+def wanted(catalogue: Catalogue, query: Query, prices: TailPrices | None) -> Wanted:
+    """What a query says about the list itself; `prices` are those of the model's tail, if it has any."""
     allowed = None if query.allow is None else np.unique(catalogue.items_among(query.allow))
     excluded = catalogue.items_among(query.exclude or ())
     rules = tuple(rule_of(rule) for rule in query.rules)
-    return Wanted(list_length(query.n), checked_dial(query.dial), allowed, excluded, rules, _n_reasons(query.reasons))
+    n, dial = list_length(query.n), checked_dial(query.dial)
+    return Wanted(n, dial, allowed, excluded, rules, _n_reasons(query.reasons), _price(query, n, prices))
+
+
+def _price(query: Query, n: int, prices: TailPrices | None) -> Price | None:
+    """Of what the query aims at in the tail."""
+    aim = aim_of(query.aims)
+    if aim is None:
+        return None
+    if query.dial:
+        raise SettingsError("use the old dial or a share of the tail, not both")
+    if prices is None:
+        raise SettingsError(NO_PROBABILITIES)
+    return aim.price(prices, n)
 
 
 def known_user(fitted: Fitted, row: int, wish: Wanted) -> Asked:
@@ -142,10 +180,26 @@ def known_user(fitted: Fitted, row: int, wish: Wanted) -> Asked:
 def _new_user(catalogue: Catalogue, query: Query, wish: Wanted) -> Asked:
     if query.adopted is None:
         raise SettingsError("say who the list is for: a known user, or adopted items (there may be none)")
-    adopted, rejected = (np.unique(catalogue.item_numbers(several(ids))) for ids in (query.adopted, query.rejected))
+    adopted, weights = _adopted(catalogue, query.adopted)
+    rejected = np.unique(catalogue.item_numbers(several(query.rejected)))
     if both := set(adopted.tolist()) & set(rejected.tolist()):
         raise DataError(f"item '{catalogue.item_ids[min(both)]}' is both adopted and rejected")
-    return Asked(None, adopted, np.ones(len(adopted), dtype=np.float32), rejected, adopted, wish)
+    return Asked(None, adopted, weights, rejected, adopted, wish)
+
+
+def _adopted(catalogue: Catalogue, given: Adopted) -> tuple[Numbers, npt.NDArray[np.float32]]:
+    """What a new user has, ascending, and the weight of each item: how often it was adopted, or 1."""
+    if not isinstance(given, Mapping):
+        items = np.unique(catalogue.item_numbers(several(given)))
+        return items, np.ones(len(items), dtype=np.float32)
+    for item, weight in given.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0 < weight < 1e30:
+            raise DataError(f"the weight of item '{cut(item)}' must be a number above 0, not {cut(repr(weight))}")
+    numbers = catalogue.item_numbers(list(given))
+    items, first = np.unique(numbers, return_index=True)
+    if len(items) < len(numbers):
+        raise DataError("an item is given two weights; give each item once")
+    return items, np.array(list(given.values()), dtype=np.float32)[first]
 
 
 def list_length(n: int) -> int:

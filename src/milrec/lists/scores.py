@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ from milrec.lists.decisions import Decoder, Proposed, Ranked, Scores, top_items
 from milrec.lists.fold_in import FoldIn
 from milrec.models.contract import ROWS, Encode, LatentModel, Model
 from milrec.models.inputs import Users
+from milrec.probability.calibration import Calibration, Chances
 from milrec.training.settings import FitSettings
 
 _USERS_AT_ONCE = 2048  # after so many, lists are handed on
@@ -36,6 +38,13 @@ _SCORES = 8 << 20  # in the memory of a thread
 _LARGEST_DIAL = 1e30  # beyond it logits no longer matter, and single precision overflows
 
 Look = Callable[[slice, Scores], None]
+
+
+class Order(Protocol):
+    """Another order than that of the logits."""
+
+    def best_items(self, scorer: Scorer, users: Users, proposed: Proposed, n: int) -> Ranked:
+        """The n best items of each user; what must not be listed is proposed with -inf."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +58,11 @@ class Lists:
 class Scorer:
     """Scores items with a fitted model, for users it knows and for new ones."""
 
-    def __init__(self, model: Model, settings: FitSettings, train: Interactions) -> None:
+    def __init__(
+        self, model: Model, settings: FitSettings, train: Interactions, calibration: Calibration | None = None
+    ) -> None:
         self.model = model.eval()
+        self.chances = None if calibration is None else Chances.of(calibration, settings, train.n_items)
         self._threads = settings.threads
         self._fold_in = FoldIn.of(model, settings, train) if model.folds_in else None
         self._latent_model = model.latent_form
@@ -130,32 +142,36 @@ def lists_for(
     n: int,
     look: Look | None = None,
     shift: npt.NDArray[np.float32] | None = None,
+    order: Order | None = None,
 ) -> Iterator[Lists]:
     """The n best items of each user of an audience, a few thousand users at a time.
 
     `look` is shown the logits of each block of users, before anything is left out; it is called by several threads.
-    `shift`, one number per item, is then added to the logits (see `dial_shift`).
+    `shift`, one number per item, is then added to the logits (see `dial_shift`); an `order` replaces theirs.
     """
     n, propose = min(n, scorer.model.n_items), scorer.propose
     if look is not None:
         propose = partial(scorer.propose_steadily, size=scorer.largest_block)
     for first in range(0, audience.n_users, _USERS_AT_ONCE):
-        users = slice(first, min(first + _USERS_AT_ONCE, audience.n_users))
-        shape = (users.stop - first, n)
-        lists = Lists(users, np.empty(shape, dtype=np.int64))
+        several = slice(first, min(first + _USERS_AT_ONCE, audience.n_users))
+        lists = Lists(several, np.empty((several.stop - first, n), dtype=np.int64))
 
         def score(block: slice, memory: Tensor, lists: Lists = lists) -> None:
-            proposed = propose(Users.of(audience, block), memory)
+            users = Users.of(audience, block)
+            proposed = propose(users, memory)
             if look is not None:
                 look(block, proposed.logits)
             if shift is not None:
                 add_bias(proposed.logits, shift)
             leave_out(proposed.logits, audience, block)
             part = slice(block.start - lists.users.start, block.stop - lists.users.start)
-            lists.items[part] = scorer.best_items(proposed, n, shift)
+            if order is None:
+                lists.items[part] = scorer.best_items(proposed, n, shift)
+            else:
+                lists.items[part] = order.best_items(scorer, users, proposed, n)
 
-        size = scorer.block_size(users.stop - first) if look is None else scorer.largest_block
-        score_blocks(scorer, users, size, score)
+        size = scorer.block_size(several.stop - first) if look is None else scorer.largest_block
+        score_blocks(scorer, several, size, score)
         yield lists
 
 

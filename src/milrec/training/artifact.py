@@ -25,6 +25,8 @@ from milrec.models.contract import Model
 from milrec.models.encoders import encoder_settings
 from milrec.models.known import build_model, model_class, settings_type
 from milrec.models.settings import ModelSettings
+from milrec.probability.calibration import Calibration
+from milrec.probability.prices import TailPrices
 from milrec.records import Record, first_wrong
 from milrec.results import FitHistory
 from milrec.storage import Manifest, new_folder, opened_folder, require_files
@@ -44,6 +46,7 @@ class _Facts(Record):
     train_fingerprint: str = ""
     fit_seconds: float = Field(0.0, ge=0)
     refitted: bool = False
+    calibration: Calibration | None = None
 
     @field_validator("history")
     @classmethod
@@ -64,6 +67,12 @@ class Fitted:
     seed: int
     history: History | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    calibration: Calibration | None = None  # None without a validation part, and in folders of 0.1
+
+    @property
+    def prices(self) -> TailPrices | None:
+        """What a place in the tail costs, where that is known."""
+        return None if self.calibration is None else self.calibration.prices
 
     def without_users(self) -> Fitted:
         """The same for new users alone: it holds the items, how many users adopted each, and the weights."""
@@ -85,6 +94,7 @@ class Fitted:
                     "seed": self.seed,
                     "settings": self.settings.model_dump(),
                     "history": None if self.history is None else asdict(self.history),
+                    "calibration": None if self.calibration is None else self.calibration.as_json(),
                     **self.settings.model.provenance(),
                     "versions": {name: version(name) for name in ("milrec", "torch", "numpy")},
                 }
@@ -114,7 +124,8 @@ class Fitted:
         model = _built(settings, train, facts.seed, manifest)
         history = None if facts.history is None else history_of(facts.history)
         used = {"train_fingerprint": facts.train_fingerprint, "fit_seconds": facts.fit_seconds}
-        return cls(model, settings, train, removed, facts.seed, history, {**used, **manifest.facts})
+        known = {**used, **{name: fact for name, fact in manifest.facts.items() if name != "calibration"}}
+        return cls(model, settings, train, removed, facts.seed, history, known, facts.calibration)
 
 
 def refuse_without_users(settings: ModelSettings) -> None:

@@ -1,0 +1,226 @@
+"""Validation → Calibration: how logits become probabilities, and what a place in the tail costs.
+
+Validation takes test pairs for missing, since nobody may know them. So what it finds, p, is the share of validation
+pairs among all that are not in training; without the validation pairs themselves, a test part of the same size has a
+share of p/(1-p), and that is the probability. Prices are those of lists that leave out validation items too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from milrec.data.splits import HeldOut, Split
+from milrec.evaluation.pairs import PairCounts
+from milrec.kernels.ranking import hide
+from milrec.lists.scores import Scorer, leave_out, logits_of, score_blocks
+from milrec.lists.tail_order import Candidates
+from milrec.metrics import tail
+from milrec.models.contract import ROWS, Model
+from milrec.models.inputs import Users
+from milrec.probability.calibration import LARGEST, Calibration, Chances, Doubles, counts_rejected, own_link, rising
+from milrec.probability.prices import PriceCurve, TailPrices
+from milrec.training.settings import FitSettings
+from milrec.training.targets import n_missing_drawn
+
+_CELLS = 100_000_000  # users × items that are looked at
+_FEWEST_USERS, _MOST_USERS = 500, 5_000
+_PRICED_USERS = 1_500
+_KNOTS, _FEWEST_AT_A_KNOT = 32, 40  # of a curve, and held-out pairs at each
+_FEWEST_FOR_A_CURVE = 400  # held-out pairs; with fewer, one factor says as much
+_LENGTHS = (5, 10, 20, 50, 100, 200)
+_SHARES = np.linspace(0, 1, 21)
+_PENALTIES = 24  # points of the curve for mean popularity
+
+
+def calibrate(model: Model, settings: FitSettings, split: Split) -> Calibration | None:
+    """Of a model that was fitted to the training part; None if the split has no validation part."""
+    users = np.flatnonzero(np.diff(split.validation.targets.indptr))
+    if len(users) == 0:
+        return None
+    look = _look(Scorer(model, settings, split.train), settings, split, _sampled(users, split.train.n_items))
+    calibration = _fitted(look.counts, split.protocol != "users")
+    return calibration.model_copy(update={"prices": look.prices(replace(look.counts.chances, calibration=calibration))})
+
+
+def _sampled(users: npt.NDArray[np.int64], n_items: int) -> npt.NDArray[np.int64]:
+    most = min(max(_CELLS // max(n_items, 1), _FEWEST_USERS), _MOST_USERS)
+    if len(users) <= most:
+        return users
+    return np.sort(np.random.default_rng(0).choice(users, most, replace=False))
+
+
+class _Validation:
+    """What one pass over validation users finds."""
+
+    def __init__(self, scorer: Scorer, counts: PairCounts, part: HeldOut, popularity: npt.NDArray[np.int64]) -> None:
+        self.scorer, self.counts, self.part, self.popularity = scorer, counts, part, popularity
+        intervals = tail.tail_intervals(popularity)
+        self.members = [np.flatnonzero(intervals == one) for one in tail.TailInterval]
+        self.lengths = [n for n in _LENGTHS if n <= len(popularity)] or [len(popularity)]
+        self.priced = min(part.audience.n_users, _PRICED_USERS)
+        shape = (self.priced, max(self.lengths))
+        self.items = [np.full(shape, -1, dtype=np.int64) for _ in self.members]
+        self.logits = [np.full(shape, -np.inf, dtype=np.float32) for _ in self.members]
+
+    def run(self) -> None:
+        size = self.scorer.largest_block
+        score_blocks(self.scorer, slice(0, self.part.audience.n_users), size, self._score)
+
+    def _score(self, block: slice, memory: Tensor) -> None:
+        users = Users.of(self.part.audience, block)
+        proposed = self.scorer.propose_steadily(users, memory, self.scorer.largest_block)
+        self.counts.add(proposed.logits, self.part.audience, self.part.targets, block)
+        if block.start >= self.priced:
+            return
+        leave_out(proposed.logits, self.part.audience, block)
+        if self.counts.chances.calibration.rest_counts:
+            hide(proposed.logits, self.part.targets.indptr[block.start : block.stop + 1], self.part.targets.indices)
+        found = Candidates.of(self.scorer, self.members, proposed, max(self.lengths))
+        stop = min(block.stop, self.priced)
+        for place in range(len(self.members)):
+            self.items[place][block.start : stop] = found.items[place][: stop - block.start]
+            self.logits[place][block.start : stop] = found.logits[place][: stop - block.start]
+
+    def prices(self, chances: Chances) -> TailPrices:
+        """The curves of the tail's dials."""
+        audience, few = self.part.audience, slice(0, self.priced)
+        counts = [np.diff(pairs.indptr)[few] for pairs in (audience.adopted, audience.rejected)]
+        shifts = chances.shifts(*counts)[:, None]
+        worth = [
+            np.where(items >= 0, chances.probabilities(logits, shifts), np.nan)
+            for items, logits in zip(self.items, self.logits, strict=True)
+        ]
+        curves = {
+            one.name.lower(): tuple(_share_curve(worth, one, n) for n in self.lengths) for one in tail.TailInterval
+        }
+        adopters = [float(self.popularity[own].mean()) if len(own) else 0.0 for own in self.members]
+        listed = [self.popularity[items] for items in self.items]
+        popular = tuple(_popularity_curve(worth, listed, adopters, n) for n in self.lengths)
+        short, medium, long = adopters
+        return TailPrices(**curves, popularity=popular, adopters=(short, medium, long))
+
+
+def _look(scorer: Scorer, settings: FitSettings, split: Split, users: npt.NDArray[np.int64]) -> _Validation:
+    train, held_out = split.train, split.validation
+    part = replace(held_out, audience=held_out.audience.part(users), targets=held_out.targets[users])
+    link = own_link(settings)
+    weighted = link is not None and settings.target_set is not None and settings.target_set.target_set != "all"
+    drawn = n_missing_drawn(train.adopted, settings.target_factor) if weighted else None
+    begun = Calibration(link=link is not None, n_drawn=drawn, rest_counts=split.protocol != "users", held_out=0)
+    chances = Chances(begun, link, train.n_items, counts_rejected(settings))
+    few = Users.of(part.audience, slice(0, min(ROWS, part.audience.n_users)))
+    counts = PairCounts.like(chances, logits_of(scorer, few))
+    look = _Validation(scorer, counts, part, train.popularity())
+    look.run()
+    return look
+
+
+# ---- from counts to probabilities ----
+
+
+def _fitted(counts: PairCounts, rest_counts: bool) -> Calibration:
+    begun = counts.chances.calibration.model_copy(update={"held_out": int(counts.held_out.sum())})
+    if begun.link:
+        begun = begun.model_copy(update={"ln_factor": one_factor(counts)})
+        if begun.held_out < _FEWEST_FOR_A_CURVE:
+            return begun
+    return _by_curve(begun, counts, rest_counts)
+
+
+def one_factor(counts: PairCounts) -> float:
+    """ln of the factor under which the held-out pairs are likeliest: as many are then expected as there are."""
+    low, high = -60.0, 60.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        expected = counts.pairs @ np.exp(-np.logaddexp(0.0, -(counts.centres + middle)))
+        low, high = (low, middle) if expected > counts.held_out.sum() else (middle, high)
+    return low
+
+
+def _by_curve(begun: Calibration, counts: PairCounts, rest_counts: bool) -> Calibration:
+    """A curve through the shares that were held out, in bins of about as many held-out pairs each."""
+    n_bins = max(1, min(_KNOTS, begun.held_out // _FEWEST_AT_A_KNOT))
+    ends = np.searchsorted(np.cumsum(counts.held_out), np.arange(1, n_bins) * begun.held_out / n_bins) + 1
+    parts = [part for part in np.split(np.arange(len(counts.pairs)), np.unique(ends)) if counts.held_out[part].sum()]
+    sums = [(int(counts.pairs[part].sum()), int(counts.held_out[part].sum())) for part in parts]
+    shares = np.array(rising([held / pairs for pairs, held in sums], [float(pairs) for pairs, _ in sums]))
+    if rest_counts:
+        shares = shares / np.maximum(1 - shares, 1 - LARGEST)
+    values = np.log(np.minimum(shares, LARGEST))
+    places = [_place(counts, part) for part in parts]
+    knots = dict(zip(places, values.tolist(), strict=True))  # a place once, with the higher value
+    return begun.model_copy(update={"knots": tuple(sorted(knots.items()))})
+
+
+def _place(counts: PairCounts, part: npt.NDArray[np.int64]) -> float:
+    """Where a bin stands: at its mean odds by the loss's link, else at its mean logit."""
+    pairs, centres = counts.pairs[part], counts.centres[part]
+    if counts.chances.link is not None:
+        return float(np.log(max(pairs @ np.exp(centres) / pairs.sum(), math.exp(-39.0))))
+    return float(pairs @ centres / pairs.sum())
+
+
+# ---- from probabilities to prices ----
+
+
+def _share_curve(worth: list[Doubles], interval: int, n: int) -> PriceCurve:
+    """The bonus of an interval for each share of lists of n items.
+
+    With k of its items in a list, one more takes the place of the (n-k)-th best other item: that happens as soon as the
+    bonus is the difference of their probabilities. These differences rise with k, so that those of all users together
+    say at once which bonus leads to which share, and what it costs.
+    """
+    own = worth[interval][:, :n]
+    others = _merged([part[:, :n] for place, part in enumerate(worth) if place != interval], n)
+    limits = others[:, ::-1] - own  # (n_users, n): k = 1 … n
+    limits = np.where(np.isnan(own), 1.0, np.where(np.isnan(others[:, ::-1]), -1.0, limits))
+    flat = np.sort(limits, axis=None)
+    gained = np.where(np.isnan(own) | np.isnan(others[:, ::-1]), 0.0, limits)
+    hits_at_0 = np.nansum(others, axis=1).mean()
+    order = np.argsort(limits, axis=None, kind="stable")
+    lost = np.concatenate([[0.0], np.cumsum(gained.ravel()[order])]) / len(own)
+    added = np.where(np.isnan(others[:, ::-1]) & ~np.isnan(own), own, 0.0).ravel()[order]
+    more = np.concatenate([[0.0], np.cumsum(np.nan_to_num(added))]) / len(own)
+    natural = float(np.searchsorted(flat, 0.0) / len(flat))
+    shares = np.unique(np.append(_SHARES, natural))
+    taken = np.clip(np.rint(shares * len(flat)).astype(np.int64), 0, len(flat))
+    bonuses = np.where(taken == 0, -1.0, flat[np.maximum(taken - 1, 0)])
+    bonuses[shares == natural] = 0.0
+    hits = hits_at_0 - lost[taken] + more[taken]
+    return PriceCurve(n=n, amounts=_row(shares), bonuses=_row(np.maximum.accumulate(bonuses)), hits=_row(hits))
+
+
+def _merged(parts: list[Doubles], n: int) -> Doubles:
+    """The n best of several rows that fall from left to right; NaN where none is left."""
+    together = np.concatenate(parts, axis=1)
+    best: Doubles = -np.sort(-together, axis=1)[:, :n]  # NaN last
+    return best
+
+
+def _popularity_curve(
+    worth: list[Doubles], listed: list[npt.NDArray[np.int64]], adopters: list[float], n: int
+) -> PriceCurve:
+    """Mean popularity and hits of lists of n items under rising penalties on popular intervals."""
+    chance = np.concatenate([part[:, :n] for part in worth], axis=1)
+    popularity = np.concatenate([part[:, :n] for part in listed], axis=1)
+    weight = np.concatenate([np.full(part[:, :n].shape[1], mean) for part, mean in zip(worth, adopters, strict=True)])
+    largest = max(adopters) or 1.0
+    penalties = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, _PENALTIES - 1)]) / largest
+    means, hits = [], []
+    for penalty in penalties:
+        order = np.argsort(-(chance - penalty * weight), axis=1, kind="stable")[:, :n]  # NaN last
+        best = np.take_along_axis(chance, order, axis=1)
+        there = ~np.isnan(best)
+        means.append(float(np.take_along_axis(popularity, order, axis=1)[there].mean()) if there.any() else 0.0)
+        hits.append(float(np.nansum(best, axis=1).mean()))
+    falling = np.minimum.accumulate(means)
+    return PriceCurve(n=n, amounts=_row(falling), bonuses=_row(penalties), hits=_row(np.array(hits)))
+
+
+def _row(values: Doubles) -> tuple[float, ...]:
+    return tuple(float(f"{value:.6g}") for value in values)

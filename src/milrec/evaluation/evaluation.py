@@ -1,0 +1,58 @@
+"""Evaluation: what lists are worth, as a plain value that becomes JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from milrec.metrics.names import LIST_LENGTH
+from milrec.metrics.reliability import ReliabilityBin
+from milrec.probability.prices import Price
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a model's lists are, and what is in them."""
+
+    measures: dict[str, float]  # mean over users; NaN where undefined
+    intervals: dict[str, tuple[float, float]]  # 95 % bootstrap interval of each mean
+    undefined: dict[str, int]  # users without a value
+    n_users: int
+    dropped_targets: int
+    interval_cuts: tuple[int, int]
+    top_shares: dict[str, float]  # percent of the top-200 in the short, medium and long tail
+    rank_evolution: dict[str, list[float]]  # share of users with an item of the interval at each place
+    preference_distribution: list[float] | None  # percent per threshold interval; None for a model without preferences
+    per_user: dict[str, npt.NDArray[np.float64]] = field(repr=False)
+    reliability: tuple[ReliabilityBin, ...] = ()  # probabilities against what was held out; empty if there are none
+    link_reliability: tuple[ReliabilityBin, ...] = ()  # the same by the loss's link and one factor, if it has a link
+    dial: float = 0.0  # that the lists were re-ranked with
+    price: Price | None = None  # of the bonus that the lists were made with
+
+    def as_json(self) -> dict[str, Any]:
+        """Flat, with plain numbers; undefined is null."""
+        return {
+            **{name: _number(value) for name, value in self.measures.items()},
+            **({"dial": self.dial} if self.dial else {}),
+            **({} if self.price is None else {"bonus": self.price.bonus, "expected_hits@20": self.price.hits}),
+            "n_users": self.n_users,
+            "dropped_targets": self.dropped_targets,
+            f"top_{LIST_LENGTH}_share": self.top_shares,
+            "interval_cuts": list(self.interval_cuts),
+            "preference_distribution": self.preference_distribution,
+            "rank_evolution": self.rank_evolution,
+            "intervals": {name: [_number(low), _number(high)] for name, (low, high) in self.intervals.items()},
+            "undefined": self.undefined,
+            **{name: [asdict(one) for one in bins] for name, bins in self._diagrams().items() if bins},
+        }
+
+    def _diagrams(self) -> dict[str, tuple[ReliabilityBin, ...]]:
+        return {"reliability": self.reliability, "link_reliability": self.link_reliability}
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

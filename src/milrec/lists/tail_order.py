@@ -1,0 +1,81 @@
+"""Lists by P + bonus: the best items of each interval of the tail, merged by what each is worth.
+
+All items of an interval have the same bonus, and P rises with the logit. So the best of a list are among the best of
+each interval by logit, and only these need a probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from milrec.lists.decisions import Proposed, Ranked, Scores
+from milrec.lists.scores import Scorer
+from milrec.models.inputs import Users
+from milrec.probability.calibration import Chances, Doubles
+from milrec.probability.prices import Bonus
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """The best items of each interval: (n_users, n) items by number, -1 where none is left, and their logits."""
+
+    items: list[Ranked]
+    logits: list[Scores]
+
+    @classmethod
+    def of(cls, scorer: Scorer, members: Sequence[npt.NDArray[np.int64]], proposed: Proposed, n: int) -> Candidates:
+        """Of logits in which what must not be listed is -inf; `members` are the items of each interval."""
+        items, logits = [], []
+        for own in members:
+            part = np.full_like(proposed.logits, -np.inf)
+            part[:, own] = proposed.logits[:, own]
+            best, scores = scorer.best(proposed.with_logits(part), n)
+            items.append(best)
+            logits.append(scores)
+        return cls(items, logits)
+
+
+@dataclass(frozen=True, eq=False)
+class TailOrder:
+    """How items are ranked: by P and the bonus of their interval, and by logit where these are equal."""
+
+    members: Sequence[npt.NDArray[np.int64]]
+    chances: Chances
+    bonus: Bonus
+
+    def best_items(self, scorer: Scorer, users: Users, proposed: Proposed, n: int) -> Ranked:
+        """The n best items of each user."""
+        candidates = Candidates.of(scorer, self.members, proposed, n)
+        shifts = self.chances.shifts(users.adopted.counts, users.rejected.counts)
+        items, logits = np.concatenate(candidates.items, axis=1), np.concatenate(candidates.logits, axis=1)
+        order = self._order(items, logits, self._worth(candidates, shifts))[:, : min(n, scorer.model.n_items)]
+        ranked: Ranked = np.take_along_axis(items, order, axis=1)
+        return ranked
+
+    def ranks(self, items: Sequence[Ranked], logits: Sequence[Scores], shift: float) -> list[npt.NDArray[np.float64]]:
+        """One user's best items of each interval → a score for each, higher for what stands higher in the list."""
+        own = Candidates([part[None] for part in items], [part[None] for part in logits])
+        whole = np.concatenate(items)[None], np.concatenate(logits)[None]
+        order = self._order(*whole, self._worth(own, np.array([shift])))[0]
+        scores = np.empty(len(order))
+        scores[order] = -np.arange(len(order), dtype=np.float64)
+        return np.split(scores, np.cumsum([len(part) for part in items])[:-1])
+
+    def _worth(self, candidates: Candidates, shifts: Doubles) -> Doubles:
+        """P + bonus; -inf where no item is left."""
+        return np.concatenate(
+            [
+                np.where(items >= 0, self.chances.probabilities(logits, shifts[:, None]) + bonus, -np.inf)
+                for items, logits, bonus in zip(candidates.items, candidates.logits, self.bonus, strict=True)
+            ],
+            axis=1,
+        )
+
+    @staticmethod
+    def _order(items: Ranked, logits: Scores, worth: Doubles) -> npt.NDArray[np.int64]:
+        order: npt.NDArray[np.int64] = np.lexsort((items, -logits, -worth), axis=1)
+        return order
