@@ -27,7 +27,7 @@ from milrec.lists.export import item_columns, list_batch, list_schema
 from milrec.lists.nearness import Nearest, Nearness
 from milrec.lists.query import Adopted, Answer, Asked, Query, Wanted, Wishes, ask, known_user, list_length, wanted
 from milrec.lists.scores import Scorer
-from milrec.probability.prices import Aims, aim_of
+from milrec.probability.prices import Aims, Price, aim_of
 from milrec.training.artifact import Fitted
 from milrec.training.presets import settings_for
 from milrec.training.progress import Report, Watch
@@ -236,6 +236,10 @@ class Recommender:
         asked = self.ask(Query(None, adopted, rejected, n, **wishes))
         schema = self._schema(asked.wanted, users=False)
         return pa.Table.from_batches([self._batch([asked], schema, on_unmet)], schema)
+
+    def price(self, n: int = 20, **wishes: Unpack[Wishes]) -> Price | None:
+        """What lists with these wishes cost in expected hits, on validation; None if they do not ask for a tail."""
+        return wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices).price
 
     def ask(self, query: Query) -> Asked:
         """A query, checked and with its ids looked up; a wrong one raises an error that says why."""

@@ -47,10 +47,11 @@ class AskedLists:
             batches = self.recommender.recommend_all(self.n, self._keep_unmet, **self.wishes)
             rows = write_batches(out, batches, lambda done: report(min(done, total), total))
         say(f"{rows:,} rows for {total:,} users → {out}")
+        self._note_price()
         if self.unmet:
             note(f"{len(self.unmet):,} of {total:,} lists do not meet every rule or lack reasons; see the column unmet")
 
-    def give_new(self, adopted: list[str], rejected: list[str], out: Path | None) -> None:
+    def give_new(self, adopted: list[str] | dict[str, float], rejected: list[str], out: Path | None) -> None:
         self._give(self.recommender.recommend_new(adopted, rejected, self.n, self._keep_unmet, **self.wishes), out)
 
     def give_known(self, users: list[str], out: Path | None) -> None:
@@ -62,8 +63,15 @@ class AskedLists:
             say(f"{rows:,} rows → {out}")
         else:
             table_of_lists(lists.drop_columns("unmet") if "unmet" in lists.column_names else lists)
+        self._note_price()
         for sentences in self.unmet:
             note(sentences)
+
+    def _note_price(self) -> None:
+        """What the tail that was asked for is expected to cost."""
+        price = self.recommender.price(self.n, **self.wishes)
+        if price is not None:
+            note(f"lists of {self.n} on validation, {price}")
 
     def _keep_unmet(self, who: object, sentences: str) -> None:
         self.unmet.append(sentences if who is None else f"user '{who}': {sentences}")

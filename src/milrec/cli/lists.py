@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from milrec.cli.options import Dial, ModelClass, named_classes
+from milrec.cli.options import (
+    Dial,
+    LongBonus,
+    LongShare,
+    MeanPopularity,
+    MediumShare,
+    ModelClass,
+    ShortShare,
+    aims_of,
+    named_classes,
+    note_old_dial,
+)
 from milrec.data.reading.formats import ANY_LIST_ENDING
 from milrec.errors import SettingsError
 
@@ -23,6 +34,9 @@ def recommend(
     adopted: Annotated[
         str | None, typer.Option(help="Items of a new user: ID,ID,… (quote an id that has a comma).")
     ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="How often the new user adopted each of them: NUMBER,NUMBER,…")
+    ] = None,
     rejected: Annotated[str | None, typer.Option(help="Items that the new user rejected: ID,ID,…")] = None,
     all: Annotated[bool, typer.Option("--all", help="Every known user; needs --out.")] = False,
     n: Annotated[int, typer.Option("-n", help="Length of a list.", min=1)] = 20,
@@ -35,6 +49,11 @@ def recommend(
     known: Annotated[
         Path | None, typer.Option(help="Data folder: items that users have or rejected there are never listed.")
     ] = None,
+    long_share: LongShare = None,
+    medium_share: MediumShare = None,
+    short_share: ShortShare = None,
+    mean_popularity: MeanPopularity = None,
+    long_bonus: LongBonus = None,
     dial: Dial = 0.0,
     rule: Annotated[
         list[str] | None,
@@ -46,41 +65,45 @@ def recommend(
 ) -> None:
     """Make lists: for known users, for a new user from adopted items, or for all users in one table.
 
-    Each row has rank, item, title, score (the logit minus the dial's part; higher is better), popularity (adopters)
-    and tail interval. Training and validation items are left out, so that lists can be measured on the test part; for
-    lists that go live, give the whole data set with --known, and nothing that a user has or rejected is listed.
-    A rule says how many items (or what share) of a list, or of its first places, come from the short, medium or long
-    tail. A rule that cannot be met is met as far as possible; a note, or the column `unmet` of a file, then says so.
+    Each row has rank, item, title, score (the logit; higher is better), probability (that the user adopts the item
+    within a period like the one that was held out), popularity (adopters) and tail interval. Training and validation
+    items are left out, so that lists can be measured on the test part; for lists that go live, give the whole data set
+    with --known, and nothing that a user has or rejected is listed.
+    A rule says how many items (or what share) of every list, or of its first places, come from the short, medium or
+    long tail. A rule that cannot be met is met as far as possible; a note, or the column `unmet` of a file, then says
+    so. --long-share is a mean over users instead: it takes tail items where they cost the fewest hits.
     """
     from milrec.lists.export import check_list_file
     from milrec.lists.rules import Rule
     from milrec.storage import open_folder
 
-    users = [*(user or []), *(more_users or [])]
-    if more_users and not user:
-        raise SettingsError(f"'{more_users[0]}' is unexpected; name users with --user")
+    users = _users(user, more_users)
     if sum([bool(users), adopted is not None, all]) != 1:
         raise SettingsError("say who the list is for, in one way: --user ID, or --adopted ID,ID,…, or --all")
-    if rejected is not None and adopted is None:
-        raise SettingsError("--rejected needs --adopted; the rejected items of known users are known")
+    for name, given in (("--rejected", rejected), ("--weights", weights)):
+        if given is not None and adopted is None:
+            raise SettingsError(f"{name} needs --adopted; what known users adopted and rejected is known")
     if all and out is None:
         raise SettingsError(f"--all needs --out FILE ({ANY_LIST_ENDING})")
+    taste = None if adopted is None else _taste(adopted, weights)
     rules = [Rule.parse(text) for text in rule or []]
+    aims = aims_of(long_share, medium_share, short_share, mean_popularity, long_bonus)
+    note_old_dial(dial)
     allowed, excluded = _ids_in(allow), _ids_in(exclude)
     if allowed == []:
         raise SettingsError(f"'{allow}' allows nothing: it contains no id")
     if out is not None:
         check_list_file(out)
     open_folder(model, "model")
-    wishes: Wishes = {"allow": allowed, "exclude": excluded, "dial": dial, "rules": rules, "reasons": reasons}
+    wishes: Wishes = {"allow": allowed, "exclude": excluded, "dial": dial, "rules": rules, "reasons": reasons, **aims}
     everything = None if known is None else open_folder(known, "data")
     from milrec.cli.list_output import AskedLists
 
     lists = AskedLists.load(model, everything, named_classes(model_class), n, wishes)
     if all and out is not None:
         lists.write_all(out)
-    elif adopted is not None:
-        lists.give_new(_ids_of(adopted, "--adopted"), _ids_of(rejected or "", "--rejected"), out)
+    elif taste is not None:
+        lists.give_new(taste, _ids_of(rejected or "", "--rejected"), out)
     else:
         lists.give_known(users, out)
 
@@ -115,6 +138,29 @@ def items(
     from milrec.recommender import Recommender
 
     table_of_lists(Recommender.load(model, named_classes(model_class)).find_items(search, n))
+
+
+def _users(user: list[str] | None, more: list[str] | None) -> list[str]:
+    if more and not user:
+        raise SettingsError(f"'{more[0]}' is unexpected; name users with --user")
+    return [*(user or []), *(more or [])]
+
+
+def _taste(adopted: str, weights: str | None) -> list[str] | dict[str, float]:
+    """The items of a new user, with their weights where these are given."""
+    ids = _ids_of(adopted, "--adopted")
+    if weights is None:
+        return ids
+    numbers = _ids_of(weights, "--weights")
+    try:
+        values = [float(number) for number in numbers]
+    except ValueError:
+        raise SettingsError("--weights needs numbers separated by commas, e.g. 12,3") from None
+    if len(values) != len(ids):
+        raise SettingsError(f"--weights has {len(values)} numbers for {len(ids)} adopted items")
+    if len(set(ids)) < len(ids):
+        raise SettingsError("with --weights, each item of --adopted must be given once")
+    return dict(zip(ids, values, strict=True))
 
 
 def _ids_of(text: str, option: str) -> list[str]:

@@ -6,16 +6,41 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from milrec.storage import reserved
 
+if TYPE_CHECKING:
+    from milrec.probability.prices import Aims
+
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
+_TAIL = "The list's tail (one of these)"
+LongShare = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the list from the long tail, e.g. 0.3: a mean over users, at the least cost in expected hits.",
+        rich_help_panel=_TAIL,
+    ),
+]
+MediumShare = Annotated[float | None, typer.Option(help="The same for the medium tail.", rich_help_panel=_TAIL)]
+ShortShare = Annotated[float | None, typer.Option(help="The same for the short tail, the hits.", rich_help_panel=_TAIL)]
+MeanPopularity = Annotated[
+    float | None,
+    typer.Option(help="Adopters of a listed item, at most: a mean over items and users.", rich_help_panel=_TAIL),
+]
+LongBonus = Annotated[
+    float | None,
+    typer.Option(
+        help="λ itself: items are ranked by probability, plus λ for those of the long tail.", rich_help_panel=_TAIL
+    ),
+]
 Dial = Annotated[
     float,
-    typer.Option(help="Rank by score - DIAL × ln(popularity): above 0 favours rare items, below 0 popular ones."),
+    typer.Option(
+        help="Old dial, to be removed: rank by score - DIAL × ln(popularity). Use --long-share.", rich_help_panel=_TAIL
+    ),
 ]
 ModelClass = Annotated[
     list[str] | None,
@@ -51,3 +76,31 @@ def named_classes(paths: list[str] | None) -> list[type[Any]]:
     if folder not in sys.path:
         sys.path.append(folder)  # last: nothing in it takes the place of an installed module
     return [import_encoder(path) for path in paths]
+
+
+def note_old_dial(dial: float) -> None:
+    if dial:
+        from milrec.cli.output import note
+
+        note("--dial will be removed: its scale differs from model to model; use --long-share, e.g. --long-share 0.3")
+
+
+def aims_of(
+    long_share: float | None,
+    medium_share: float | None,
+    short_share: float | None,
+    mean_popularity: float | None,
+    long_bonus: float | None,
+) -> Aims:
+    """What a list should be like on average; mistakes are refused at once."""
+    from milrec.probability.prices import Aims, aim_of
+
+    aims = Aims(
+        long_share=long_share,
+        medium_share=medium_share,
+        short_share=short_share,
+        mean_popularity=mean_popularity,
+        long_bonus=long_bonus,
+    )
+    aim_of(aims)
+    return aims

@@ -18,6 +18,7 @@ from rich.table import Table
 from milrec.errors import FolderError, printable
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
+from milrec.probability.calibration import Calibration
 from milrec.records import TAIL_NAMES, damaged
 from milrec.results import FitHistory, Results
 from milrec.storage import Manifest
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from milrec.evaluation.evaluation import Evaluation
 
+_NUMBERS = ("rank", "score", "probability", "popularity", "cosine", "weight")
 _SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "coverage@20", "true_ndcg@20")
 
 
@@ -102,15 +104,13 @@ def table_of_lists(lists: pa.Table) -> None:
     if not sys.stdout.isatty():
         writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([printable(_cell(row[name])) for name in names] for row in lists.to_pylist())
+        writer.writerows([printable(_cell(row[name], name)) for name in names] for row in lists.to_pylist())
         return
     table = Table()
     for name in names:
-        table.add_column(
-            name, justify="right" if name in ("rank", "score", "popularity", "cosine", "weight") else "left"
-        )
+        table.add_column(name, justify="right" if name in _NUMBERS else "left")
     for row in lists.to_pylist():
-        table.add_row(*(_shown(_cell(row[name])) for name in names))
+        table.add_row(*(_shown(_cell(row[name], name)) for name in names))
     _console().print(table)
 
 
@@ -137,12 +137,18 @@ def show_folder(manifest: Manifest) -> None:
     settings = manifest.facts.get("settings") or {}
     if not isinstance(settings, dict) or not all(isinstance(one, dict | None) for one in settings.values()):
         raise FolderError(f"'{manifest.path}' is damaged: its settings are not tables")
-    facts = {name: value for name, value in manifest.facts.items() if name not in ("settings", "history", "recipe")}
+    facts = {
+        name: value
+        for name, value in manifest.facts.items()
+        if name not in ("settings", "history", "recipe", "calibration")
+    }
     facts_table(f"{manifest.path}: a milrec {manifest.kind} folder, checked", {"kind": manifest.kind, **facts})
     if history is not None and history.iterations:
         kept = f", the weights of step {history.kept_iteration} kept" if history.measures else ""
         best = f"; best {_plain(max(history.measures))}" if history.measures else ""
         say(f"  fitted to step {history.iterations[-1]}{kept}{best}")
+    if isinstance(calibration := manifest.facts.get("calibration"), dict):
+        say(f"  probabilities: {_calibration_text(calibration, manifest)}")
     for section, values in settings.items():
         if values:
             say(f"  {section}: " + ", ".join(f"{key}={_plain(value)}" for key, value in values.items()))
@@ -150,6 +156,14 @@ def show_folder(manifest: Manifest) -> None:
         say(f"  {name}  {(manifest.path / name).stat().st_size:,} bytes")
     if manifest.kind == "run":
         _show_jobs(manifest.path)
+
+
+def _calibration_text(saved: dict[str, Any], manifest: Manifest) -> str:
+    try:
+        found = Calibration.model_validate_json(json.dumps(saved), strict=True)
+    except ValidationError as error:
+        raise damaged(error, f"'{manifest.path}'") from None
+    return f"{found.kind}, on {found.held_out:,} validation pairs"
 
 
 def _history_of(manifest: Manifest) -> FitHistory | None:
@@ -220,10 +234,11 @@ def _number(value: float) -> str:
     return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, column: str) -> str:
     if value is None:
         return ""
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    digits = ".3g" if column == "probability" else ".4f"  # which may be very small
+    return format(value, digits) if isinstance(value, float) else str(value)
 
 
 def _console() -> Console:
