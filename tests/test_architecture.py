@@ -26,6 +26,7 @@ LAYERS = [  # high to low; rooms in one layer are strangers to one another
     {"losses"},
     {"kernels", "data"},
     {"metrics", "results"},
+    {"measured"},
     {"records"},
     {"settings"},
     {"storage"},

@@ -12,7 +12,7 @@ import milrec
 from milrec.data.interactions import empty_pairs, pairs_matrix
 from milrec.data.splits import Audience, HeldOut
 from milrec.errors import DataError
-from milrec.evaluation.judging import Judged, evaluate
+from milrec.evaluation.judging import evaluate
 from milrec.evaluation.validation import validation_measure
 from milrec.lists import scores
 from milrec.lists.scores import Scorer, logits_of

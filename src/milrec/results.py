@@ -9,18 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, ValidationError, model_validator
 
 from milrec.errors import FolderError
-from milrec.records import TAIL_NAMES, ByTail, Count, Number, Rank, Record, damaged
+from milrec.measured import AimPoint, DialPoint, Evaluated
+from milrec.records import TAIL_NAMES, Count, Number, Rank, Record, damaged
 from milrec.storage import read_json, write_json
 
 FORMAT: Literal["milrec-results"] = "milrec-results"
@@ -31,50 +26,6 @@ SIGNIFICANCE = 0.05  # a difference with a smaller p is not put down to chance
 TrialState = Literal["done", "given up", "failed", "broken"]
 PaperTableName = Literal["metrics", "held-out users"]
 PaperDataSet = Literal["ml-20m", "netflix", "lastfm-360k"]
-
-
-class Measured(Record):
-    """Means over users by the name of the measure, stored alongside the fields of the record; null if undefined."""
-
-    __pydantic_extra__: dict[str, Number | None] = Field(init=False)
-
-    @property
-    def measures(self) -> dict[str, float | None]:
-        return self.__pydantic_extra__
-
-    def mean(self, measure: str) -> float | None:
-        return self.measures.get(measure)
-
-    @model_serializer(mode="wrap")
-    def _measures_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        plain = handler(self)
-        return {**{name: plain[name] for name in self.measures}, **plain}
-
-
-class Evaluated(Measured):
-    """What a model's lists are worth on the test part, and what they are made of."""
-
-    n_users: Count = 0
-    dropped_targets: Count = 0
-    top_200_share: ByTail[Number] | None = None  # percent
-    interval_cuts: tuple[Count, Count] | None = None
-    preference_distribution: Annotated[tuple[Number, ...], Field(min_length=6, max_length=6)] | None = None  # if any
-    rank_evolution: ByTail[tuple[Number, ...]] | None = None  # share of users at each place of the list
-    intervals: dict[str, tuple[Number | None, Number | None]] = Field(default_factory=dict)  # 95 %, over users
-    undefined: dict[str, Count] = Field(default_factory=dict)  # users without a value
-
-
-class DialPoint(Measured):
-    """The measures of a model whose lists were re-ranked with a popularity dial."""
-
-    dial: Number
-    n_users: Count = 0
-    dropped_targets: Count = 0
-
-    @model_serializer(mode="wrap")
-    def _dial_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        plain = handler(self)
-        return {"dial": self.dial, **{name: plain[name] for name in self.measures}, **plain}
 
 
 class FitHistory(Record):
@@ -135,6 +86,7 @@ class ModelRun(Record):
     settings: FittedSettings
     evaluation: Evaluated
     dialled: tuple[DialPoint, ...] = ()
+    aimed: tuple[AimPoint, ...] = ()
     history: FitHistory | None = None  # None for a model that is not fitted by gradient descent
     fit_seconds: Number
     threads: Count | None = None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -39,8 +40,9 @@ from milrec.experiments.protocol import (
 )
 from milrec.interrupts import Interruptible
 from milrec.kernels.threads import available
+from milrec.measured import AIMED, AimPoint, DialPoint, Evaluated, aimed_measure
 from milrec.recommender import Recommender, fit, refit
-from milrec.results import DialPoint, Evaluated, FitHistory, FittedSettings
+from milrec.results import FitHistory, FittedSettings
 from milrec.storage import new_file, remove_file, write_json
 from milrec.training.progress import History, Progress
 from milrec.training.settings import fit_settings
@@ -137,8 +139,13 @@ def _judged(job: Job, folder: Path, split: Split, recommender: Recommender, send
         send(Judging(judged=done, total=total))
 
     evaluation = recommender.evaluate(split, "test", report)
-    _write_per_user(folder / "per_user.parquet", evaluation)
+    aimed = {share: recommender.evaluate(split, "test", report, long_share=share) for share in job.long_shares}
+    per_user = {name: evaluation.per_user[name] for name in _KEPT if name in evaluation.per_user}
+    per_user |= {aimed_measure(share): one.per_user[AIMED] for share, one in aimed.items()}
+    _write_per_user(folder / "per_user.parquet", per_user)
     judged: dict[str, Any] = {"evaluation": Evaluated.model_validate(evaluation.as_json())}
+    if aimed:
+        judged["aimed"] = [_aim_point(share, one) for share, one in aimed.items()]
     if job.dials:
         judged["dialled"] = [
             _dial_point(dial, recommender.evaluate(split, "test", report, dial=dial)) for dial in job.dials
@@ -147,14 +154,20 @@ def _judged(job: Job, folder: Path, split: Split, recommender: Recommender, send
 
 
 def _dial_point(dial: float, evaluation: Evaluation) -> DialPoint:
+    return DialPoint.model_validate({**_means(evaluation), "dial": dial})
+
+
+def _aim_point(share: float, evaluation: Evaluation) -> AimPoint:
+    return AimPoint.model_validate({**_means(evaluation), "long_share": share})
+
+
+def _means(evaluation: Evaluation) -> dict[str, Any]:
     """The means alone."""
-    means = {name: value for name, value in evaluation.as_json().items() if isinstance(value, int | float)}
-    return DialPoint.model_validate({**means, "dial": dial})
+    return {name: value for name, value in evaluation.as_json().items() if isinstance(value, int | float)}
 
 
-def _write_per_user(path: Path, evaluation: Evaluation) -> None:
+def _write_per_user(path: Path, columns: dict[str, npt.NDArray[np.float64]]) -> None:
     """Measures of single users, for paired comparisons: users in the order of the test part."""
-    columns = {name: evaluation.per_user[name] for name in _KEPT if name in evaluation.per_user}
     with new_file(path) as draft:
         pq.write_table(pa.table({name: pa.array(values.astype(np.float32)) for name, values in columns.items()}), draft)
 

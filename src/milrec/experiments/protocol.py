@@ -15,8 +15,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from milrec.errors import FolderError
 from milrec.locks import locked
+from milrec.measured import AimPoint, DialPoint, Evaluated
 from milrec.records import Record, damaged
-from milrec.results import DialPoint, Evaluated, FitHistory, FittedSettings, TrialState
+from milrec.results import FitHistory, FittedSettings, TrialState
 from milrec.settings import Settings, build
 from milrec.storage import read_json
 
@@ -84,6 +85,7 @@ class Done(_Outcome):
     threads: int | None = None
     evaluation: Evaluated | None = None
     dialled: tuple[DialPoint, ...] = ()
+    aimed: tuple[AimPoint, ...] = ()
     peak_memory_mib: int | None = None
 
 
@@ -139,6 +141,7 @@ class Job(Settings):
     judged: bool = Field(True, description="judge on test and keep the model; False for a trial of a search")
     refit: bool = Field(False, description="judge the model fitted again on training and validation together")
     dials: list[float] = Field(default_factory=list)
+    long_shares: list[float] = Field(default_factory=list)
     rivals: list[Curve] = Field(default_factory=list, description="trials below the median of these are given up")
 
     @classmethod

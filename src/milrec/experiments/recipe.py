@@ -23,6 +23,7 @@ from milrec.training.presets import settings_for
 from milrec.training.settings import FitSettings
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class SimulateEntry(Settings):
@@ -94,7 +95,7 @@ class ModelEntry(Settings):
     settings: dict[str, Any] = Field(default_factory=dict)
     search: dict[str, list[Any] | Range] = Field(default_factory=dict)
     tuned: dict[str, Any] = Field(default_factory=dict, description="values that an earlier run found")
-    dials: list[float] = Field(default_factory=list, description="popularity dials with which its lists are judged too")
+    dials: list[float] = Field(default_factory=list, description="old dials with which its lists are judged too")
 
     @field_validator("search", mode="before")
     @classmethod
@@ -191,6 +192,9 @@ class Recipe(Settings):
     split: SplitEntry = SplitEntry()
     search: SearchEntry = SearchEntry()
     refit: bool = Field(False, description="judge models fitted again on training and validation together")
+    long_shares: list[Share] = Field(
+        default_factory=list, description="long-tail shares of the first 20 with which lists are judged too"
+    )
     paper: PaperEntry | None = None
     models: list[ModelEntry] = Field(min_length=1)
 
@@ -305,7 +309,7 @@ def _tuned(entries: list[ModelEntry], run: Path) -> list[ModelEntry]:
             known = ", ".join(found) or "none"
             raise SettingsError(f"the run '{run}' did not tune a model '{entry.name}'; it tuned: {known}")
     return [
-        entry.model_copy(update={"tuned": found[entry.name], "search": {}}) if entry.search else entry
+        entry.model_copy(update={"tuned": found[entry.name], "search": {}}) if entry.name in found else entry
         for entry in entries
     ]
 

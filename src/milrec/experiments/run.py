@@ -34,6 +34,7 @@ from milrec.experiments.protocol import LOCK, Done, GivenUp, Job
 from milrec.experiments.recipe import ModelEntry, Recipe
 from milrec.experiments.search import optuna_library, search
 from milrec.locks import held
+from milrec.measured import aimed_measure
 from milrec.metrics import tail
 from milrec.metrics.comparison import compare
 from milrec.results import (
@@ -115,6 +116,7 @@ def _jobs(entry: ModelEntry, recipe: Recipe, tuned: dict[str, Any]) -> list[Job]
             measure=recipe.search.measure,
             refit=recipe.refit,
             dials=entry.dials,
+            long_shares=recipe.long_shares,
         )
         for seed in entry.seeds(recipe.seeds)
     ]
@@ -193,7 +195,10 @@ def _results(recipe: Recipe, split: Split, out: Path, findings: dict[str, _Findi
             for name, found in findings.items()
             if found.trials
         ),
-        comparisons={measure: _comparisons(measure, out, findings) for measure in COMPARED},
+        comparisons={
+            measure: _comparisons(measure, out, findings)
+            for measure in (*COMPARED, *(aimed_measure(share) for share in recipe.long_shares))
+        },
         failures=tuple(failure for found in findings.values() for failure in found.failures),
         versions=Versions(**{name: version(name) for name in ("milrec", "torch", "numpy", "scipy", "numba")}),
         machine=Machine(cores=os.cpu_count(), platform=sys.platform),
@@ -224,6 +229,7 @@ def _model_run(name: str, job: Job, outcome: Done, tuned: dict[str, Any]) -> Mod
         settings=outcome.settings,
         evaluation=outcome.evaluation,
         **({"dialled": outcome.dialled} if outcome.dialled else {}),
+        **({"aimed": outcome.aimed} if outcome.aimed else {}),
         history=outcome.history,
         fit_seconds=outcome.fit_seconds,
         threads=outcome.threads,
