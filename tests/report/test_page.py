@@ -211,8 +211,10 @@ def test_a_run_that_names_no_table_of_the_paper_has_none(results):
 def test_the_papers_claims_are_a_list_with_verdicts(full):
     page = render(full)
     claims = page[page.index('id="claims"') :]
-    assert "21 hold, 0 do not hold, 1 undecided" in claims
-    assert claims.index('class="verdict holds"') < claims.index("<summary>") < claims.index('class="verdict undecided"')
+    assert "15 hold, 1 does not hold, 3 undecided." in claims
+    assert claims.index('class="verdict holds"') < claims.index("<summary>3 undecided in this run")
+    assert claims.index('class="verdict undecided"') < claims.index("<summary>20 not claimed for MovieLens-20M")
+    assert claims.count(">not claimed</span>") == 20
 
 
 def test_failures_are_shown_in_a_box(full, results):
@@ -284,6 +286,27 @@ def test_comparisons_are_shown_from_the_side_of_mil(full):
     assert "MIL lin-sig" not in shown
     assert shown["CE_Point lin-sig"] == "+0.0150 better +0.0120 to +0.0180, p < 0.001"
     assert "may be chance" in shown["MIL sig-sig"]
+
+
+def test_tail_shares_are_compared_user_by_user(results):
+    means = {model.name: model.evaluation.mean("long_share@200") for model in results.models}
+    for made in results.comparisons["long_share@200"]:
+        assert made.difference == pytest.approx(means[made.first] - means[made.second], abs=1e-4)
+    assert len(results.comparisons["long_share@200"]) == len(results.comparisons["short_share@200"]) == 6
+    assert "long_share@20" in results.comparisons  # empty where no model has it
+    header, *_ = table(render(results), "compared")
+    assert {"Short tail, %", "Long tail, %"} <= set(header)
+
+
+def test_a_compared_share_is_more_or_less_and_less_of_the_short_tail_is_good():
+    models = [made_up.model("MIL", shares=(30.0, 40.0, 30.0)), made_up.model("CE", shares=(41.1, 40.0, 18.9))]
+    compared = {name: made_up.compared(models, name) for name in ("short_share@200", "long_share@200")}
+    page = render(made_up.run(models, comparisons=compared))
+    assert table(page, "compared")[1][1:] == [
+        "-11.1 less -11.1 to -11.1, p < 0.001",
+        "+11.1 more +11.1 to +11.1, p < 0.001",
+    ]
+    assert page.count('<td class="good" title="significant') == 2
 
 
 def test_results_of_older_runs_are_still_shown(results):

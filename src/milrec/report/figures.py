@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from milrec.records import TailName
 from milrec.report import svg
-from milrec.report.claims import CE, MIL, MULTI
-from milrec.report.paper import MIL_PAIRS
+from milrec.report.paper import CE, MIL, MIL_PAIRS, MULTI
 from milrec.report.summary import TAILS, Entry, entry_of, smoothed
 from milrec.report.svg import Axis, Frame, Series
 from milrec.report.tables import PREFERENCE_NAMES, settings_text

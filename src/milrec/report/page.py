@@ -6,6 +6,7 @@ comparisons or a table of the paper, are shown without them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -17,7 +18,7 @@ from markupsafe import Markup
 
 from milrec.errors import FolderError
 from milrec.report import figures, paper, tables
-from milrec.report.claims import FAILS, HOLDS, UNDECIDED, claims
+from milrec.report.claims import FAILS, HOLDS, NOT_CLAIMED, UNDECIDED, Claim, claims
 from milrec.report.summary import TAILS, Entry, entries_of
 from milrec.results import Results
 from milrec.storage import new_file
@@ -62,18 +63,29 @@ def write_report(results: Results, page: Path) -> Path:
 
 def _paper(results: Results, entries: Sequence[Entry]) -> dict[str, Any]:
     """Our figures next to the paper's, and the paper's claims, those that can be decided first."""
-    reference = paper.reference(results)
+    reference, experiment = paper.reference(results), paper.experiment_of(results)
     checked = claims(results)
-    words = {HOLDS: "hold", FAILS: "do not hold", UNDECIDED: "undecided"}
-    counts = [f"{sum(claim.verdict == verdict for claim in checked)} {word}" for verdict, word in words.items()]
     return {
         "reference": reference,
-        "papers_data": paper.data_set_of(results) is not None,
+        "experiment": None if experiment is None else paper.EXPERIMENTS[experiment],
         "beside": [] if reference is None else tables.beside_paper(entries, reference, results.data.interval_cuts),
         "decided": [claim for claim in checked if claim.decided],
-        "undecided": [claim for claim in checked if not claim.decided],
-        "claim_counts": ", ".join(counts),
+        "undecided": [claim for claim in checked if claim.verdict == UNDECIDED],
+        "not_claimed": [claim for claim in checked if claim.verdict == NOT_CLAIMED],
+        "claim_counts": _counts(checked),
     }
+
+
+def _counts(checked: Sequence[Claim]) -> str:
+    """How many claims have each verdict."""
+    counts = Counter(claim.verdict for claim in checked)
+    held, failed = counts[HOLDS], counts[FAILS]
+    parts = [
+        f"{held} {'holds' if held == 1 else 'hold'}",
+        f"{failed} {'does' if failed == 1 else 'do'} not hold",
+        f"{counts[UNDECIDED]} undecided",
+    ]
+    return ", ".join(parts)
 
 
 def _figures(results: Results, entries: Sequence[Entry]) -> dict[str, Any]:

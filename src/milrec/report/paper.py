@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Literal
 
 from milrec.results import PaperDataSet, PaperTableName, Results
 
@@ -22,6 +23,9 @@ METRICS: PaperTableName = "metrics"
 HELD_OUT: PaperTableName = "held-out users"
 SHARES, PREFERENCES = "top-200 share", "preference distribution"
 PREFERENCE_BINS = ("[0.0,0.01)", "[0.01,0.25)", "[0.25,0.5)", "[0.5,0.7)", "[0.7,0.9)", "[0.9,1.0]")
+CE, CE_SIG, PAIR, PAIR_SIG = "CE_Point lin-sig", "CE_Point sig-sig", "CE_Pair lin-sig", "CE_Pair sig-sig"
+MIL, MIL_SIG, MULTI = "MIL lin-sig", "MIL sig-sig", "MULTI tanh-lin"
+MF_SQUARE, MF_CE, MF_MIL = "MF-square", "MF-CE", "MF-mil"
 MIL_PAIRS = ((5e1, 2), (1e3, 4), (2e4, 6), (1e6, 10), (5e9, 15))  # A and γ of figure 1
 
 
@@ -40,6 +44,15 @@ DATA_SETS: dict[PaperDataSet, DataSet] = {
     "ml-20m": DataSet("MovieLens-20M", 136_700, 20_300, (177, 784), 2),
     "netflix": DataSet("Netflix", 463_400, 17_700, (251, 965), 3),
     "lastfm-360k": DataSet("Last.fm-360K", 350_200, 24_600, (351, 2240), 4),
+}
+
+# What the paper reports on: its data sets, split over pairs, and one of them with held-out users (table 5).
+Experiment = Literal["ml-20m", "netflix", "lastfm-360k", "ml-20m, held-out users"]
+EXPERIMENTS: dict[Experiment, str] = {
+    "ml-20m": "MovieLens-20M",
+    "netflix": "Netflix",
+    "lastfm-360k": "Last.fm-360K",
+    "ml-20m, held-out users": "held-out users",
 }
 
 # Other names of the paper's models, as `key` writes them; table 5 calls MULTI tanh-lin Multi-DAE.
@@ -100,6 +113,12 @@ def data_set_of(results: Results) -> PaperDataSet | None:
         if abs(users - known.users) <= 0.02 * known.users and abs(items - known.items) <= 0.05 * known.items:
             return name
     return None
+
+
+def experiment_of(results: Results) -> Experiment | None:
+    """Which of the paper's experiments a run repeats; None if its data are not the paper's."""
+    found = data_set_of(results)
+    return "ml-20m, held-out users" if found == "ml-20m" and results.split.protocol == "users" else found
 
 
 def table_name(table: str, dataset: PaperDataSet) -> str:

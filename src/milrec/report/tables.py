@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from milrec.report import paper
-from milrec.report.claims import MIL, p_text
+from milrec.report.checks.evidence import p_text
+from milrec.report.paper import MIL
 from milrec.report.summary import TAILS, Entry, entry_of
 from milrec.results import Results, Search, TrialState
 
@@ -46,6 +47,11 @@ COLUMNS = (
     Column("mean_popularity@20", "Popularity@20", "Mean number of adopters of a listed item", "none", digits=0),
 )
 _NAMES = {column.measure: column.name for column in COLUMNS}
+_COMPARED = {  # by which models are compared user by user, besides the columns above
+    "short_share@200": Column("short_share@200", "Short tail, %", "", "low", digits=1),
+    "long_share@20": Column("long_share@20", "Long tail@20, %", "", digits=1),
+    **{column.measure: column for column in COLUMNS},
+}
 
 
 @dataclass(frozen=True)
@@ -232,7 +238,7 @@ def comparisons(results: Results, entries: Sequence[Entry]) -> Table | None:
         f"{reference.name} against each other model",
         f"Mean over users of {reference.name} minus the other, with its 95 % bootstrap interval; p-values are "
         "Holm-corrected over all pairs of models. Coloured: p < .05.",
-        [(_NAMES.get(measure, measure), "") for measure in compared],
+        [(_COMPARED[measure].name if measure in _COMPARED else measure, "") for measure in compared],
         rows,
         "significant",
     )
@@ -242,12 +248,17 @@ def _paired(results: Results, measure: str, first: str, second: str) -> Cell:
     found = results.comparison(measure, first, second)
     if found is None:
         return Cell("–")
-    word, tone = ("better", "good") if found.difference > 0 else ("worse", "bad")
+    more, is_share = found.difference > 0, measure.startswith(("short_share@", "long_share@"))
+    low_is_better = measure in _COMPARED and _COMPARED[measure].better == "low"
+    word, tone = ("better", "good") if more != low_is_better else ("worse", "bad")
+    if is_share:
+        word = "more" if more else "less"
     if found.may_be_chance:
         word, tone = "may be chance", ""
-    interval = f"{found.low:+.4f} to {found.high:+.4f}"
+    digits = 1 if is_share else 4
+    interval = f"{found.low:+.{digits}f} to {found.high:+.{digits}f}"
     tip = f"over {found.users:,} users"
-    return Cell(f"{found.difference:+.4f} {word}", f"{interval}, {p_text(found.p)}", tone, tip)
+    return Cell(f"{found.difference:+.{digits}f} {word}", f"{interval}, {p_text(found.p)}", tone, tip)
 
 
 def settings_text(values: Mapping[str, Any]) -> str:
