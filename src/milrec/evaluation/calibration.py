@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import isotonic_regression
 from torch import Tensor
 
 from milrec.data.splits import HeldOut, Split
@@ -22,7 +23,7 @@ from milrec.lists.tail_order import Candidates
 from milrec.metrics import tail
 from milrec.models.contract import ROWS, Model
 from milrec.models.inputs import Users
-from milrec.probability.calibration import LARGEST, Calibration, Chances, Doubles, counts_rejected, own_link, rising
+from milrec.probability.calibration import LARGEST, Calibration, Chances, Doubles, counts_rejected, own_link
 from milrec.probability.prices import PriceCurve, TailPrices
 from milrec.training.settings import FitSettings
 from milrec.training.targets import n_missing_drawn
@@ -148,7 +149,7 @@ def _by_curve(begun: Calibration, counts: PairCounts, rest_counts: bool) -> Cali
     ends = np.searchsorted(np.cumsum(counts.held_out), np.arange(1, n_bins) * begun.held_out / n_bins) + 1
     parts = [part for part in np.split(np.arange(len(counts.pairs)), np.unique(ends)) if counts.held_out[part].sum()]
     sums = [(int(counts.pairs[part].sum()), int(counts.held_out[part].sum())) for part in parts]
-    shares = np.array(rising([held / pairs for pairs, held in sums], [float(pairs) for pairs, _ in sums]))
+    shares = isotonic_regression([held / pairs for pairs, held in sums], weights=[pairs for pairs, _ in sums]).x
     if rest_counts:
         shares = shares / np.maximum(1 - shares, 1 - LARGEST)
     values = np.log(np.minimum(shares, LARGEST))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,14 +119,3 @@ def own_link(settings: Any) -> Link | None:
 def counts_rejected(settings: Any) -> bool:
     """Whether the loss treats rejected items as rejected, not as missing."""
     return settings.target_set is None or settings.target_set.rejected_as == "rejected"
-
-
-def rising(rates: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The nearest values that never fall: neighbours in the wrong order are pooled into their mean."""
-    blocks: list[tuple[float, float, int]] = []  # sum, weight, how many
-    for rate, weight in zip(rates, weights, strict=True):
-        blocks.append((rate * weight, weight, 1))
-        while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] >= blocks[-1][0] * blocks[-2][1]:
-            one, other = blocks.pop(), blocks.pop()
-            blocks.append((one[0] + other[0], one[1] + other[1], one[2] + other[2]))
-    return [total / weight for total, weight, many in blocks for _ in range(many)]
