@@ -50,6 +50,8 @@ def marks(figure: str, entries: list[Entry]) -> list[tuple[str, str]]:
     shown = {
         "evolution": focus(entries),
         "trade": near_and_far(entries)[0],
+        "frontier": [entry for entry in entries if entry.aimed()],
+        "reliability": [entry for entry in entries if entry.reliability()],
         "preferences": [entry for entry in entries if entry.preferences() is not None],
         "learning": [entry for entry in entries if entry.curve() is not None],
     }.get(figure, entries)

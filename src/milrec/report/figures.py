@@ -26,6 +26,8 @@ def draw(results: Results, entries: Sequence[Entry]) -> dict[str, str]:
         "evolution": evolution(shown),
         **{_CURVES[tail]: evolution_of(entries, tail, name) for tail, name in TAILS if len(entries) > len(shown)},
         "trade": trade(entries),
+        "frontier": frontier(entries),
+        "reliability": reliability(entries),
         "popularity": popularity(results.data),
         "preferences": preferences(entries),
         "learning": learning(entries),
@@ -121,6 +123,51 @@ def _dialled(entry: Entry, floor: float) -> Series:
     ]
     longs, accuracies = [point.long_share for point in points], [point.accuracy for point in points]
     return Series(entry.name, entry.colour, longs, accuracies, tips=tips)
+
+
+def frontier(entries: Sequence[Entry]) -> str:
+    """Accuracy over the long-tail share of the first 20 places, with the same dial for every model."""
+    curves = [_aimed(entry) for entry in entries if entry.aimed()]
+    if not curves:
+        return ""
+    x = svg.axis("long-tail share of the first 20", [value for curve in curves for value in curve.xs], percent=True)
+    y = svg.axis("NDCG@20", [value for curve in curves for value in curve.ys])
+    return svg.points_and_lines([], curves, Frame(x, y), "Accuracy at each long-tail share")
+
+
+def _aimed(entry: Entry) -> Series:
+    points = sorted(entry.aimed(), key=lambda point: point.long_share)
+    tips = [
+        f"{entry.name}, {'as it is' if point.wanted is None else f'λ = {point.bonus:.3g}'}: "
+        f"{point.long_share:.1f} % long tail, NDCG@20 {point.accuracy:.4f}"
+        for point in points
+    ]
+    longs, accuracies = [point.long_share for point in points], [point.accuracy for point in points]
+    return Series(entry.name, entry.colour, longs, accuracies, tips=tips, hollow=[one.wanted is None for one in points])
+
+
+def reliability(entries: Sequence[Entry]) -> str:
+    """Predicted probabilities against the shares that were held out, both logarithmic; dashed: by the link alone."""
+    kept = [_reliable(entry, False) for entry in entries if entry.reliability()]
+    by_link = [_reliable(entry, True) for entry in entries if entry.reliability(by_link=True)]
+    values = [value for curve in (*kept, *by_link) for value in (*curve.xs, *curve.ys) if value > 0]
+    if not values:
+        return ""
+    ends = [min(values), max(values)]
+    x, y = svg.axis("predicted probability", ends, log=True), svg.axis("share held out", ends, log=True)
+    right = svg.line(Series("predicted = held out", "soft", ends, ends, "3 3"), Frame(x, y))
+    dashed = "".join(svg.line(curve, Frame(x, y)) for curve in by_link)
+    return svg.lines(kept, Frame(x, y), "Reliability of the probabilities", marks=True, behind=right + dashed)
+
+
+def _reliable(entry: Entry, by_link: bool) -> Series:
+    bins = [one for one in entry.reliability(by_link) if one.predicted > 0 and one.observed > 0]
+    name = f"{entry.name}, by its link and one factor" if by_link else entry.name
+    tips = [
+        f"{name}: predicted {one.predicted:.3g}, held out {one.observed:.3g} ({one.held_out:,} pairs)" for one in bins
+    ]
+    predicted, observed = [one.predicted for one in bins], [one.observed for one in bins]
+    return Series(name, entry.colour, predicted, observed, "6 4" if by_link else "", tips=tips)
 
 
 def preferences(entries: Sequence[Entry]) -> str:

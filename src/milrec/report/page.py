@@ -100,6 +100,9 @@ def _figures(results: Results, entries: Sequence[Entry]) -> dict[str, Any]:
         "in_trade": [] if figures.names_beside(entries) else near,
         "far_below": [f"{entry.name} (NDCG@100 {entry.mean('ndcg@100') or 0:.3f})" for entry in far],
         "has_dials": any(entry.dialled() for entry in entries),
+        "in_frontier": [entry for entry in entries if entry.aimed()],
+        "reliable": [entry for entry in entries if entry.reliability()],
+        "has_links": any(entry.reliability(by_link=True) for entry in entries),
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from milrec.measured import Reliability
 from milrec.records import TailName
 from milrec.report.paper import key
 from milrec.results import FitHistory, ModelRun, Results
@@ -33,6 +34,16 @@ class DialMean:
     dial: float
     accuracy: float  # NDCG@100
     long_share: float  # percent of the top 200
+
+
+@dataclass(frozen=True)
+class AimMean:
+    """Lists that aim at a long-tail share: what they reach and how accurate they are, means over the seeds."""
+
+    wanted: float | None  # None: lists as the model makes them
+    bonus: float  # λ
+    long_share: float  # percent of the first 20
+    accuracy: float  # NDCG@20
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,26 @@ class Entry:
                 if accuracy is not None and long_share is not None:
                     by_dial.setdefault(point.dial, []).append((accuracy, long_share))
         return [DialMean(dial, *_means(points)) for dial, points in sorted(by_dial.items())]
+
+    def aimed(self) -> list[AimMean]:
+        """Lists as they are, then at each long-tail share that they were judged with; empty if there are none."""
+        measures = ("long_share@20", "ndcg@20")
+        by_share: dict[float, list[tuple[float, float, float]]] = {}
+        for run in self.runs:
+            for point in run.aimed:
+                long_share, accuracy = (point.mean(name) for name in measures)
+                if long_share is not None and accuracy is not None:
+                    by_share.setdefault(point.long_share, []).append((point.bonus, long_share, accuracy))
+        long_share, accuracy = (self.mean(name) for name in measures)
+        if not by_share or long_share is None or accuracy is None:
+            return []
+        points = [AimMean(share, *_means(points)) for share, points in sorted(by_share.items())]
+        return [AimMean(None, 0.0, long_share, accuracy), *points]
+
+    def reliability(self, by_link: bool = False) -> tuple[Reliability, ...]:
+        """The probabilities of the first seed against what was held out; `by_link`: by the link and one factor."""
+        found = self.runs[0].evaluation
+        return found.link_reliability if by_link else found.reliability
 
     def tuned(self) -> Mapping[str, Any]:
         """The settings that a search chose."""
