@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 import milrec
 from milrec.data.interactions import Interactions
 from milrec.data.splits import HeldOut, Split, split_given, split_interactions, split_users
-from milrec.errors import DataError, FolderError, MilrecError
+from milrec.errors import DataError, FolderError, MilrecError, SettingsError
 from milrec.storage import MANIFEST
 
 
@@ -584,3 +584,14 @@ def test_facts_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, Any]
     (tmp_path / "split" / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(FolderError):
         Split.load(tmp_path / "split")
+
+
+def test_what_held_out_users_lists_must_find_can_be_cut_off(small_catalogue):
+    """`int(.2·n)`, as in the code of Liang et al. 2018, instead of the nearest number."""
+    for rounding, wanted in (("nearest", lambda n: max(round(0.2 * n), 1)), ("down", lambda n: int(0.2 * n))):
+        part = split_users(small_catalogue, seed=0, rounding=rounding).test
+        told, hidden = np.diff(part.audience.adopted.indptr), np.diff(part.targets.indptr)
+        several = told + hidden > 1
+        assert hidden[several].tolist() == [wanted(int(n)) for n in (told + hidden)[several]]
+    with pytest.raises(SettingsError, match="unknown rounding 'up'; known roundings: down, nearest"):
+        split_users(small_catalogue, seed=0, rounding="up")

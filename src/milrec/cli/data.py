@@ -15,6 +15,11 @@ from milrec.data.reading.formats import Format
 from milrec.errors import SettingsError
 
 
+class RoundingName(StrEnum):
+    nearest = "nearest"
+    down = "down"
+
+
 class ProtocolName(StrEnum):
     interactions = "interactions"
     users = "users"
@@ -123,6 +128,10 @@ def split(
     held_out: Annotated[
         float | None, typer.Option(help="Share of pairs for validation (0.1); without --test, the same again for test.")
     ] = None,
+    rounding: Annotated[
+        RoundingName,
+        typer.Option(help="The 20 % that held-out users' lists must find: to the nearest number, or cut off."),
+    ] = RoundingName.nearest,
     seed: Annotated[int, typer.Option(help="Same seed, same split.", min=0)] = 0,
     force: Force = False,
 ) -> None:
@@ -141,12 +150,14 @@ def split(
     whole, share = Interactions.read_from(manifest), 0.1 if held_out is None else held_out
     if protocol is ProtocolName.users and (test is not None or held_out is not None):
         raise SettingsError("--protocol users holds out a tenth of the users; it does not go with --test or --held-out")
+    if protocol is not ProtocolName.users and rounding is not RoundingName.nearest:
+        raise SettingsError("--rounding is for --protocol users")
     if test is not None:
         given = open_folder(test, "data")
         facts |= {"test_source": given.facts.get("source"), "test_fingerprint": given.fingerprint()}
         divided = split_given(whole, Interactions.read_from(given), seed, share)
     elif protocol is ProtocolName.users:
-        divided = split_users(whole, seed)
+        divided = split_users(whole, seed, rounding=rounding.value)
     else:
         divided = split_interactions(whole, seed, share)
     divided.save(out, facts, replace=force)

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from milrec.data.draws import Hidden, Rounding, divide, drawn_share, hidden_share, some_of_each_row
 from milrec.data.interactions import (
     Interactions,
     empty_pairs,
     generator,
     numbers_in,
-    pair_users,
     pairs_where,
     read_pairs,
     renumbered,
@@ -177,8 +177,8 @@ def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> 
     if not 0 <= held_out <= 0.5:
         raise SettingsError(f"`held_out` must be a share between 0 and 0.5, as it is taken twice, not {held_out:g}")
     random = generator(seed, 1)
-    train, validation, test = _divide(data.adopted, held_out, random)
-    rejected, rejected_validation, rejected_test = _divide(data.rejected, held_out, random)
+    train, validation, test = divide(data.adopted, held_out, random)
+    rejected, rejected_validation, rejected_test = divide(data.rejected, held_out, random)
     held = (validation, rejected_validation), (test, rejected_test)
     kept, parts = _in_catalogue(data, (train, rejected), held)
     return Split(kept, *_known_users(kept, *parts), protocol="interactions", seed=seed)
@@ -194,8 +194,8 @@ def split_given(data: Interactions, test: Interactions, seed: int, held_out: flo
     if not 0 <= held_out < 1:
         raise SettingsError(f"`held_out` must be a share from 0 up to, but not including, 1, not {held_out:g}")
     random = generator(seed, 6)
-    train, validation = _drawn(data.adopted, held_out, random)
-    rejected, rejected_validation = _drawn(data.rejected, held_out, random)
+    train, validation = drawn_share(data.adopted, held_out, random)
+    rejected, rejected_validation = drawn_share(data.rejected, held_out, random)
     known = csr_array(data.adopted + data.rejected)
     found = renumbered(test.adopted, test, data)
     targets, rejected_targets = without(found, known), without(renumbered(test.rejected, test, data), known)
@@ -219,12 +219,14 @@ def split_users(
     held_out: int | None = None,
     given: float = 0.8,
     *,
+    rounding: Rounding = "nearest",
     told: float | None = None,
 ) -> Split:
     """Held-out users (strong generalisation): the model is given most of their items and has to find the rest.
 
     `held_out` users are for validation and as many for test; by default a tenth of the users, 10,000 at most, as in the
     paper for ML-20M. `given` is the share of a user's items that the model is given; it was called `told` in 0.1.0.
+    The rest is rounded, to at least one item, or cut off (`rounding="down"`) as in the code of Liang et al. 2018.
     """
     if told is not None:
         warnings.warn("told is now called given; milrec 0.4.0 removes the old name", DeprecationWarning, stacklevel=2)
@@ -241,7 +243,8 @@ def split_users(
     *held, learning = (np.sort(group) for group in np.split(order, [n_held_out, 2 * n_held_out]))
     in_catalogue = np.bincount(data.adopted[learning].indices, minlength=data.n_items) > 0
     train = data.subset(np.isin(np.arange(data.n_users), learning), in_catalogue)
-    validation, test = (_held_out_users(data, group, np.flatnonzero(in_catalogue), given, random) for group in held)
+    hidden = hidden_share(given, rounding)
+    validation, test = (_held_out_users(data, group, np.flatnonzero(in_catalogue), hidden, random) for group in held)
     return Split(train, validation, test, protocol="users", seed=seed)
 
 
@@ -249,13 +252,13 @@ def _held_out_users(
     data: Interactions,
     users: npt.NDArray[np.int64],
     catalogue: npt.NDArray[np.int64],
-    given: float,
+    hidden: Hidden,
     random: np.random.Generator,
 ) -> HeldOut:
     """Some users: the model is given a share of their items in the catalogue and has to find the rest."""
     adopted = csr_array(data.adopted[users])
     known = take(adopted, np.arange(len(users)), catalogue)
-    to_find = _last_share_of_rows(known, 1 - given, random)
+    to_find = some_of_each_row(known, hidden, random)
     return _strangers(
         adopted=pairs_where(known, ~to_find),
         targets=pairs_where(known, to_find),
@@ -280,33 +283,6 @@ def _in_catalogue(
         read = {"targets": found, "rejected_targets": take(rejections, everyone, catalogue)}
         parts.append((read, int(targets.nnz - found.nnz)))
     return whole.subset(np.ones(data.n_users, dtype=bool), in_catalogue), (parts[0], parts[1])
-
-
-def _drawn(pairs: csr_array, share: float, random: np.random.Generator) -> Labels:
-    """A matrix in two parts: most pairs, and a random share of them."""
-    drawn = np.zeros(pairs.nnz, dtype=bool)
-    drawn[random.permutation(pairs.nnz)[: round(pairs.nnz * share)]] = True
-    return pairs_where(pairs, ~drawn), pairs_where(pairs, drawn)
-
-
-def _divide(pairs: csr_array, held_out: float, random: np.random.Generator) -> tuple[csr_array, csr_array, csr_array]:
-    """A matrix in three parts: most pairs, and two random shares of the same size."""
-    order = random.permutation(pairs.nnz)
-    size = round(pairs.nnz * held_out)
-    label = np.zeros(pairs.nnz, dtype=np.int8)
-    label[order[:size]], label[order[size : 2 * size]] = 2, 1
-    return pairs_where(pairs, label == 0), pairs_where(pairs, label == 1), pairs_where(pairs, label == 2)
-
-
-def _last_share_of_rows(pairs: csr_array, share: float, random: np.random.Generator) -> npt.NDArray[np.bool_]:
-    """A random share of the entries of each row: never all of them and, with two or more entries, at least one."""
-    users, counts = pair_users(pairs), np.diff(pairs.indptr)
-    order = np.lexsort((random.random(pairs.nnz), users))
-    rank = np.arange(pairs.nnz) - np.repeat(pairs.indptr[:-1], counts)  # place within the user's shuffled row
-    n_chosen = np.clip(np.rint(counts * share), 1, np.maximum(counts - 1, 0)).astype(np.int64)
-    chosen = np.zeros(pairs.nnz, dtype=bool)
-    chosen[order] = rank < n_chosen[users]
-    return chosen
 
 
 def _known_users(train: Interactions, validation: Kept, test: Kept) -> tuple[HeldOut, HeldOut]:

@@ -18,10 +18,10 @@ from torch import Tensor
 from milrec.data.splits import HeldOut, Split
 from milrec.evaluation.pairs import PairCounts
 from milrec.kernels.ranking import hide
-from milrec.lists.scores import Scorer, leave_out, logits_of, score_blocks
+from milrec.lists.scores import Scorer, first_logits, leave_out, score_blocks
 from milrec.lists.tail_order import Candidates
 from milrec.metrics import tail
-from milrec.models.contract import ROWS, Model
+from milrec.models.contract import Model
 from milrec.models.inputs import Users
 from milrec.probability.calibration import LARGEST, Calibration, Chances, Doubles, counts_rejected, own_link
 from milrec.probability.prices import PriceCurve, TailPrices
@@ -114,8 +114,7 @@ def _look(scorer: Scorer, settings: FitSettings, split: Split, users: npt.NDArra
     drawn = n_missing_drawn(train.adopted, settings.target_factor) if weighted else None
     begun = Calibration(link=link is not None, n_drawn=drawn, rest_counts=split.protocol != "users", held_out=0)
     chances = Chances(begun, link, train.n_items, counts_rejected(settings))
-    few = Users.of(part.audience, slice(0, min(ROWS, part.audience.n_users)))
-    counts = PairCounts.like(chances, logits_of(scorer, few))
+    counts = PairCounts.like(chances, first_logits(scorer, part.audience))
     look = _Validation(scorer, counts, part, train.popularity())
     look.run()
     return look

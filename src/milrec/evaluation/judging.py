@@ -20,13 +20,12 @@ from milrec.evaluation.tally import SHORT_LIST, Tally, hits_of
 from milrec.interrupts import pause_point
 from milrec.kernels.ranking import ordered_shares
 from milrec.kernels.threads import ahead
-from milrec.lists.scores import Scorer, dial_shift, lists_for, logits_of
+from milrec.lists.scores import Scorer, dial_shift, first_logits, lists_for
 from milrec.lists.tail_order import TailOrder
 from milrec.metrics import tail
 from milrec.metrics.names import LIST_LENGTH
 from milrec.metrics.reliability import ReliabilityBin, calibration_error, reliability
-from milrec.models.contract import ROWS, Model
-from milrec.models.inputs import Users
+from milrec.models.contract import Model
 from milrec.probability.calibration import Calibration, Chances
 from milrec.probability.prices import Aim, Price
 from milrec.training.settings import FitSettings
@@ -106,8 +105,7 @@ class _Look:
         self.order = np.full(part.audience.n_users, np.nan)  # how often an adopted item is above a rejected one
         self.counts: PairCounts | None = None
         if chances is not None:
-            few = Users.of(part.audience, slice(0, min(ROWS, part.audience.n_users)))
-            self.counts = PairCounts.like(chances, logits_of(scorer, few))
+            self.counts = PairCounts.like(chances, first_logits(scorer, part.audience))
 
     def __call__(self, block: slice, logits: npt.NDArray[np.float32]) -> None:
         targets, rejected = self.part.targets, self.part.rejected_targets

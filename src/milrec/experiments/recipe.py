@@ -51,6 +51,7 @@ class DataEntry(Settings):
 class SplitEntry(Settings):
     protocol: Literal["interactions", "users"] = "interactions"
     seed: Seed = 0
+    rounding: Literal["nearest", "down"] = "nearest"  # of the items of held-out users that are to be found
 
 
 class Range(Settings):

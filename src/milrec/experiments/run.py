@@ -171,9 +171,15 @@ def _split(recipe: Recipe, out: Path, watcher: Watcher) -> Split:
     if recipe.data.test is not None:
         split = split_given(data, Interactions.load(recipe.data.test), recipe.split.seed)
     else:
-        split = (split_users if recipe.split.protocol == "users" else split_interactions)(data, recipe.split.seed)
+        split = _divided(recipe, data)
     split.save(out / "split")
     return split
+
+
+def _divided(recipe: Recipe, data: Interactions) -> Split:
+    if recipe.split.protocol == "users":
+        return split_users(data, recipe.split.seed, rounding=recipe.split.rounding)
+    return split_interactions(data, recipe.split.seed)
 
 
 def _results(recipe: Recipe, split: Split, out: Path, findings: dict[str, _Findings]) -> Results:

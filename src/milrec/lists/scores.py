@@ -202,7 +202,13 @@ def _scores(n_users: int, n_items: int) -> Tensor:
 
 def logits_of(scorer: Scorer, users: Users, memory: Tensor | None = None) -> Scores:
     """The logits of at most `ROWS` users: (n_users, n_items)."""
-    return scorer.propose_steadily(users, zeros(ROWS, scorer.model.n_items) if memory is None else memory).logits
+    own = zeros(ROWS, scorer.model.n_items) if memory is None else memory
+    return scorer.propose_steadily(users, own, ROWS).logits
+
+
+def first_logits(scorer: Scorer, audience: Audience) -> Scores:
+    """The logits of the first few users of an audience, to see how large they are."""
+    return logits_of(scorer, Users.of(audience, slice(0, min(ROWS, audience.n_users))))
 
 
 def checked_dial(dial: float) -> float:
