@@ -9,7 +9,7 @@ from milrec import recommender as module
 from milrec.data.splits import Split
 from milrec.errors import DataError, SettingsError, UnknownIdError
 
-COLUMNS = ["user", "rank", "item", "title", "score", "popularity", "tail"]
+COLUMNS = ["user", "rank", "item", "title", "score", "probability", "popularity", "tail"]
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ _CELLS = 100_000_000  # users × items that are looked at
 _FEWEST_USERS, _MOST_USERS = 500, 5_000
 _PRICED_USERS = 1_500
 _KNOTS, _FEWEST_AT_A_KNOT = 32, 40  # of a curve, and held-out pairs at each
-_FEWEST_FOR_A_CURVE = 400  # held-out pairs; with fewer, one factor says as much
+_FEWEST_FOR_A_CURVE = 80  # held-out pairs; with fewer, one factor says as much
 _LENGTHS = (5, 10, 20, 50, 100, 200)
 _SHARES = np.linspace(0, 1, 21)
 _PENALTIES = 24  # points of the curve for mean popularity
@@ -161,7 +161,7 @@ def _place(counts: PairCounts, part: npt.NDArray[np.int64]) -> float:
     """Where a bin stands: at its mean odds by the loss's link, else at its mean logit."""
     pairs, centres = counts.pairs[part], counts.centres[part]
     if counts.chances.link is not None:
-        return float(np.log(max(pairs @ np.exp(centres) / pairs.sum(), math.exp(-39.0))))
+        return float(np.log(max(pairs @ np.exp(centres) / pairs.sum(), math.exp(-79.0))))
     return float(pairs @ centres / pairs.sum())
 
 

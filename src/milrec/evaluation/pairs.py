@@ -21,7 +21,7 @@ from milrec.probability.calibration import Chances, Doubles
 
 _BINS = 4096
 _PLACES = 1 << 15  # of the table from logits to bins
-_LEAST, _MOST = -40.0, 12.0  # ln(odds) of a loss; below or above, they count at the end
+_LEAST, _MOST = -80.0, 12.0  # ln(odds) of a loss; below or above, they count at the end
 Counts = npt.NDArray[np.int64]
 
 
