@@ -524,3 +524,10 @@ def test_a_model_of_a_given_test_part_is_fitted_judged_and_refitted():
         for one in (recommender, milrec.refit(split, recommender)):
             assert one.evaluate(split).measures["recall@1"] == 1
             assert one.recommend([0, 1], n=5)["item"].to_pylist() == [2, 0]
+
+
+def test_the_old_dial_is_deprecated(dae, split):
+    with pytest.warns(DeprecationWarning, match="use long_share; milrec 0.4.0 removes it"):
+        dae.recommend(dae.user_ids[:1], dial=0.1)
+    with pytest.warns(DeprecationWarning, match="use long_share; milrec 0.4.0 removes it"):
+        dae.evaluate(split, dial=0.1)

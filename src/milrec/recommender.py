@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -176,6 +177,7 @@ class Recommender:
         A refitted model sees the validation items of users too. The training part still decides
         what is popular, novel and in the tail, so that a model and its refit can be compared.
         """
+        _warn_of_the_old_dial(dial)
         if not isinstance(split, Split):
             raise DataError("a model is judged on a split: milrec.split_interactions(data, seed=0)")
         own = split
@@ -205,6 +207,7 @@ class Recommender:
         with this many of the adopted items that speak for an item, each with its part of the logit. `on_unmet` is
         called for each list that could not be all that was asked for, since an empty list has no row to say so.
         """
+        _warn_of_the_old_dial(wishes.get("dial"))
         rows = self.catalogue.user_numbers(several(users)).tolist()
         wish = wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices)
         schema = self._schema(wish)
@@ -217,6 +220,7 @@ class Recommender:
         **wishes: Unpack[Wishes],
     ) -> Iterator[pa.RecordBatch]:
         """Lists for every known user, a batch of users at a time."""
+        _warn_of_the_old_dial(wishes.get("dial"))
         self.catalogue.refuse_without_users()
         wish = wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices)
         yield from self._known(range(self.fitted.train.n_users), wish, on_unmet)
@@ -233,6 +237,7 @@ class Recommender:
 
         `adopted` may say how often: `{item: plays}`. A model reads this if it was fitted with `input_weights`.
         """
+        _warn_of_the_old_dial(wishes.get("dial"))
         asked = self.ask(Query(None, adopted, rejected, n, **wishes))
         schema = self._schema(asked.wanted, users=False)
         return pa.Table.from_batches([self._batch([asked], schema, on_unmet)], schema)
@@ -318,6 +323,15 @@ class Recommender:
                 user = None if one.row is None else self.catalogue.users[one.row].as_py()
                 on_unmet(user, "; ".join(listed.unmet))
         return list_batch(self.catalogue, asked, lists, schema)
+
+
+def _warn_of_the_old_dial(dial: float | None) -> None:
+    if dial:
+        warnings.warn(
+            "dial is deprecated: its scale differs from model to model; use long_share; milrec 0.4.0 removes it",
+            DeprecationWarning,
+            stacklevel=3,
+        )
 
 
 def _path(path: str | Path | None) -> Path | None:

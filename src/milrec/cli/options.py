@@ -82,7 +82,7 @@ def note_old_dial(dial: float) -> None:
     if dial:
         from milrec.cli.output import note
 
-        note("--dial will be removed: its scale differs from model to model; use --long-share, e.g. --long-share 0.3")
+        note("--dial is deprecated: its scale differs from model to model; use --long-share; milrec 0.4.0 removes it")
 
 
 def aims_of(
