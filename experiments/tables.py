@@ -3,15 +3,20 @@
 Between `<!-- table NAME measure … -->` and `<!-- end -->` goes a table of docs/results/NAME.json: a row for each model,
 the mean of each measure over the seeds and, with several seeds, its standard deviation. After `<!-- claims NAME -->` go
 the paper's claims with what this run says about them, after `<!-- compared NAME MODEL: measure … -->` a model against
-each of the others, after `<!-- frontier NAME share … -->` the accuracy that a model's dial leaves at a given long-tail
-share. --check only checks whether the page is up to date.
+each of the others. For runs that judge lists at several long-tail shares: after `<!-- frontier NAME percent … -->` the
+accuracy at each share, after `<!-- against NAME MODEL: percent … -->` a model less each of the others there, after
+`<!-- aimed NAME percent: measure … -->` other measures at one share. After `<!-- reliability NAME … -->`, with one or
+several names, how far probabilities are off. --check only checks whether the page is up to date.
 """
 
 import re
 import sys
-from itertools import pairwise
+from collections.abc import Sequence
+from math import log
 from pathlib import Path
+from statistics import fmean
 
+from milrec.measured import Reliability, aimed_measure
 from milrec.report.claims import claims, p_text
 from milrec.report.summary import Entry, entries_of
 from milrec.results import Results
@@ -19,8 +24,11 @@ from milrec.storage import new_file
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 RESULTS = PAGE.parent / "results"
-_BLOCK = re.compile(r"(<!-- (table|claims|compared|frontier) (\S+) ?([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
-_SHARE = re.compile(r"(short|medium|long)_share@200")
+_BLOCK = re.compile(
+    r"(<!-- (table|claims|compared|frontier|against|aimed|reliability) (\S+) ?([^>]*?) ?-->\n).*?(<!-- end -->)",
+    re.DOTALL,
+)
+_SHARE = re.compile(r"(short|medium|long)_share@(20|200)")
 
 
 def main() -> None:
@@ -35,14 +43,21 @@ def main() -> None:
 
 
 def block(kind: str, name: str, words: str) -> str:
+    if kind == "reliability":
+        return reliability_table([name, *words.split()])
     results = Results.read(RESULTS / f"{name}.json")
+    head, _, tail = words.rpartition(": ")
     if kind == "claims":
         return claims_table(results)
     if kind == "compared":
-        *model, measures = words.rsplit(": ", 1)
-        return compared_table(results, model[0], measures.split())
+        return compared_table(results, head, tail.split())
     if kind == "frontier":
         return frontier_table(entries_of(results), [float(word) for word in words.split()])
+    if kind == "against":
+        measures = [aimed_measure(float(word) / 100) for word in tail.split()]
+        return compared_table(results, head, measures)
+    if kind == "aimed":
+        return aimed_table(results, float(head), tail.split())
     return table(entries_of(results), words.split())
 
 
@@ -80,35 +95,66 @@ def compared_table(results: Results, model: str, measures: list[str]) -> str:
 
 
 def frontier_table(entries: list[Entry], shares: list[float]) -> str:
-    """NDCG@100 at each long-tail share, on the straight line between the two dials around it; the best is bold."""
-    lines = ["| NDCG@100 at | " + " | ".join(f"{share:g} % long tail" for share in shares) + " |"]
-    lines.append("|---" * (len(shares) + 1) + "|")
-    rows = {entry.name: [between(entry, share) for share in shares] for entry in entries if entry.dialled()}
-    best = [
-        max((one for one in column if one is not None), default=None) for column in zip(*rows.values(), strict=True)
-    ]
-    for name, values in rows.items():
-        cells = ["–" if one is None else f"{one:.4f}" for one in values]
-        cells = [
-            f"**{cell}**" if one is not None and one == top else cell
-            for one, top, cell in zip(values, best, cells, strict=True)
-        ]
+    """NDCG@20 of lists as they are, and with each share of the long tail; the best is bold."""
+    lines = ["| NDCG@20 | as it is | " + " | ".join(f"{share:g} %" for share in shares) + " |"]
+    lines.append("|---" * (len(shares) + 2) + "|")
+    wanted = [None, *(round(share / 100, 6) for share in shares)]
+    rows = {
+        entry.name: {None if one.wanted is None else round(one.wanted, 6): one for one in entry.aimed()}
+        for entry in entries
+        if entry.aimed()
+    }
+    best = [max(points[share].accuracy for points in rows.values()) for share in wanted]
+    for name, points in rows.items():
+        cells = [f"{points[share].accuracy:.4f}" for share in wanted]
+        cells = [f"**{cell}**" if points[share].accuracy == top else cell
+                 for cell, share, top in zip(cells, wanted, best, strict=True)]  # fmt: skip
+        cells[0] += f" ({points[None].long_share:.1f} %)"
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def between(entry: Entry, share: float) -> float | None:
-    """Accuracy at a long-tail share, if the dials reach it."""
-    points = sorted((point.long_share, point.accuracy) for point in entry.dialled())
-    for (low, first), (high, second) in pairwise(points):
-        if low <= share <= high and low < high:
-            return first + (second - first) * (share - low) / (high - low)
-    return None
+def aimed_table(results: Results, share: float, measures: list[str]) -> str:
+    """Other measures of lists that aim at one share, means over the seeds."""
+    lines = [f"| at {share:g} % | " + " | ".join(map(heading, measures)) + " |", "|---" * (len(measures) + 1) + "|"]
+    for entry in entries_of(results):
+        points = [one for run in entry.runs for one in run.aimed if abs(one.long_share - share / 100) < 1e-9]
+        if points:
+            means = [fmean(value for one in points if (value := one.mean(measure)) is not None) for measure in measures]
+            cells = [f"{mean:.0f}" if mean >= 100 else f"{mean:.3g}" for mean in means]
+            lines.append(f"| {entry.name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def reliability_table(names: list[str]) -> str:
+    """For each model, |ln(predicted/observed odds)| over the bins: mean and largest; by the link and one factor too."""
+    lines = [
+        "| | bins | held-out pairs in each | mean | largest | by the link and one factor: mean | largest |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in names:
+        for entry in entries_of(Results.read(RESULTS / f"{name}.json")):
+            kept, by_link = entry.reliability(), entry.reliability(by_link=True)
+            if kept:
+                least, most = min(one.held_out for one in kept), max(one.held_out for one in kept)
+                cells = [
+                    f"{len(kept)}",
+                    f"{least:,} to {most:,}",
+                    *off(kept),
+                    *(off(by_link) if by_link else ("–", "–")),
+                ]
+                lines.append(f"| {name.removeprefix('frontier-')}: {entry.name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def off(bins: Sequence[Reliability]) -> tuple[str, str]:
+    ratios = [abs(log(one.predicted / (1 - one.predicted)) - log(one.observed / (1 - one.observed))) for one in bins]
+    return f"{fmean(ratios):.3f}", f"{max(ratios):.2f}"
 
 
 def heading(measure: str) -> str:
     if found := _SHARE.fullmatch(measure):
-        return f"{found[1]} % of the top 200"
+        return f"{found[1]} % of the top {found[2]}"
     return measure.replace("ndcg", "NDCG").replace("_", " ")
 
 

@@ -30,7 +30,9 @@ def worth_of_all(recommender, split, row, bonuses):
     logits = logits_of(scorer, Users.of(audience, slice(row, row + 1)))[0].astype(np.float64)
     counts = [np.diff(pairs.indptr)[row : row + 1] for pairs in (audience.adopted, audience.rejected)]
     chance = scorer.chances.probabilities(logits, scorer.chances.shifts(*counts))
-    worth = chance + np.array(bonuses)[recommender.catalogue.intervals]
+    worth = chance.copy()
+    for own, bonus in zip(recommender.catalogue.tail_classes, bonuses, strict=True):
+        worth[own] += bonus
     taken = np.concatenate([audience.removed[[row]].indices, audience.rejected[[row]].indices])
     worth[taken], logits[taken] = -np.inf, -np.inf
     return worth, logits, chance

@@ -10,16 +10,21 @@ CURVE = PriceCurve(n=20, amounts=(0.0, 0.1, 0.5, 1.0), bonuses=(-1.0, 0.0, 0.04,
 POPULAR = PriceCurve(n=20, amounts=(900.0, 300.0, 10.0), bonuses=(0.0, 0.001, 0.01), hits=(2.0, 1.5, 0.1))
 LONG_LISTS = CURVE.model_copy(update={"n": 100, "bonuses": (-1.0, 0.0, 0.02, 0.4)})
 PRICES = TailPrices(
-    short=(CURVE,), medium=(CURVE,), long=(CURVE, LONG_LISTS), popularity=(POPULAR,), adopters=(900.0, 300.0, 10.0)
+    short=(CURVE,), medium=(CURVE,), long=(CURVE, LONG_LISTS), popularity=(POPULAR,), adopters=(900.0, 300.0, 10.0, 1.0)
 )
 
 
 def test_a_share_has_a_bonus_and_a_price():
     price = Aim("long", 0.3).price(PRICES, 20)
     assert (price.bonus, price.hits, price.hits_without) == pytest.approx((0.02, 1.8, 2.0))
-    assert price.bonuses == pytest.approx((0.0, 0.0, 0.02))
+    assert price.bonuses == pytest.approx((0.0, 0.0, 0.02, 0.0))
     assert str(price) == "λ = 0.02: 1.80 hits expected per list, 2.00 without it"
-    assert Aim("short", 0.3).price(PRICES, 20).bonuses == pytest.approx((0.02, 0.0, 0.0))
+    assert Aim("short", 0.3).price(PRICES, 20).bonuses == pytest.approx((0.02, 0.0, 0.0, 0.0))
+
+
+def test_single_adopters_get_no_bonus_but_a_penalty_is_theirs_too():
+    assert Aim("long", bonus=0.1).price(PRICES, 20).bonuses == (0.0, 0.0, 0.1, 0.0)
+    assert Aim("long", bonus=-0.1).price(PRICES, 20).bonuses == (0.0, 0.0, -0.1, -0.1)
 
 
 def test_the_curve_of_the_nearest_length_counts():
@@ -34,7 +39,7 @@ def test_lambda_can_be_given_itself():
 
 def test_mean_popularity_is_at_most():
     price = Aim("popularity", 300.0).price(PRICES, 20)
-    assert price.bonuses == pytest.approx((-0.9, -0.3, -0.01)) and price.hits == pytest.approx(1.5)
+    assert price.bonuses == pytest.approx((-0.9, -0.3, -0.01, -0.001)) and price.hits == pytest.approx(1.5)
     assert Aim("popularity", 5000.0).price(PRICES, 20).bonus == 0.0  # lists are below that anyway
 
 
@@ -71,4 +76,4 @@ def test_impossible_curves_are_refused():
     with pytest.raises(ValidationError, match="rise"):
         PriceCurve(n=5, amounts=(0.0, 1.0), bonuses=(1.0, 0.0), hits=(1.0, 2.0))
     with pytest.raises(ValidationError, match="a curve for each dial"):
-        TailPrices(short=(), medium=(CURVE,), long=(CURVE,), popularity=(POPULAR,), adopters=(1.0, 1.0, 1.0))
+        TailPrices(short=(), medium=(CURVE,), long=(CURVE,), popularity=(POPULAR,), adopters=(1.0, 1.0, 1.0, 1.0))

@@ -17,14 +17,15 @@ from torch import Tensor
 
 from milrec.data.splits import HeldOut, Split
 from milrec.evaluation.pairs import PairCounts
+from milrec.evaluation.pricing import popularity_curve, share_curve
 from milrec.kernels.ranking import hide
 from milrec.lists.scores import Scorer, first_logits, leave_out, score_blocks
 from milrec.lists.tail_order import Candidates
 from milrec.metrics import tail
 from milrec.models.contract import Model
 from milrec.models.inputs import Users
-from milrec.probability.calibration import LARGEST, Calibration, Chances, Doubles, counts_rejected, own_link
-from milrec.probability.prices import PriceCurve, TailPrices
+from milrec.probability.calibration import LARGEST, Calibration, Chances, counts_rejected, own_link
+from milrec.probability.prices import TailPrices
 from milrec.training.settings import FitSettings
 from milrec.training.targets import n_missing_drawn
 
@@ -34,8 +35,6 @@ _PRICED_USERS = 1_500
 _KNOTS, _FEWEST_AT_A_KNOT = 32, 40  # of a curve, and held-out pairs at each
 _FEWEST_FOR_A_CURVE = 80  # held-out pairs; with fewer, one factor says as much
 _LENGTHS = (5, 10, 20, 50, 100, 200)
-_SHARES = np.linspace(0, 1, 21)
-_PENALTIES = 24  # points of the curve for mean popularity
 
 
 def calibrate(model: Model, settings: FitSettings, split: Split) -> Calibration | None:
@@ -60,8 +59,7 @@ class _Validation:
 
     def __init__(self, scorer: Scorer, counts: PairCounts, part: HeldOut, popularity: npt.NDArray[np.int64]) -> None:
         self.scorer, self.counts, self.part, self.popularity = scorer, counts, part, popularity
-        intervals = tail.tail_intervals(popularity)
-        self.members = [np.flatnonzero(intervals == one) for one in tail.TailInterval]
+        self.members = tail.tail_classes(popularity)
         self.lengths = [n for n in _LENGTHS if n <= len(popularity)] or [len(popularity)]
         self.priced = min(part.audience.n_users, _PRICED_USERS)
         shape = (self.priced, max(self.lengths))
@@ -97,13 +95,13 @@ class _Validation:
             for items, logits in zip(self.items, self.logits, strict=True)
         ]
         curves = {
-            one.name.lower(): tuple(_share_curve(worth, one, n) for n in self.lengths) for one in tail.TailInterval
+            one.name.lower(): tuple(share_curve(worth, one, n) for n in self.lengths) for one in tail.TailInterval
         }
         adopters = [float(self.popularity[own].mean()) if len(own) else 0.0 for own in self.members]
         listed = [self.popularity[items] for items in self.items]
-        popular = tuple(_popularity_curve(worth, listed, adopters, n) for n in self.lengths)
-        short, medium, long = adopters
-        return TailPrices(**curves, popularity=popular, adopters=(short, medium, long))
+        popular = tuple(popularity_curve(worth, listed, adopters, n) for n in self.lengths)
+        short, medium, long, single = adopters
+        return TailPrices(**curves, popularity=popular, adopters=(short, medium, long, single))
 
 
 def _look(scorer: Scorer, settings: FitSettings, split: Split, users: npt.NDArray[np.int64]) -> _Validation:
@@ -163,64 +161,3 @@ def _place(counts: PairCounts, part: npt.NDArray[np.int64]) -> float:
     if counts.chances.link is not None:
         return float(np.log(max(pairs @ np.exp(centres) / pairs.sum(), math.exp(-79.0))))
     return float(pairs @ centres / pairs.sum())
-
-
-# ---- from probabilities to prices ----
-
-
-def _share_curve(worth: list[Doubles], interval: int, n: int) -> PriceCurve:
-    """The bonus of an interval for each share of lists of n items.
-
-    With k of its items in a list, one more takes the place of the (n-k)-th best other item: that happens as soon as the
-    bonus is the difference of their probabilities. These differences rise with k, so that those of all users together
-    say at once which bonus leads to which share, and what it costs.
-    """
-    own = worth[interval][:, :n]
-    others = _merged([part[:, :n] for place, part in enumerate(worth) if place != interval], n)
-    limits = others[:, ::-1] - own  # (n_users, n): k = 1 … n
-    limits = np.where(np.isnan(own), 1.0, np.where(np.isnan(others[:, ::-1]), -1.0, limits))
-    flat = np.sort(limits, axis=None)
-    gained = np.where(np.isnan(own) | np.isnan(others[:, ::-1]), 0.0, limits)
-    hits_at_0 = np.nansum(others, axis=1).mean()
-    order = np.argsort(limits, axis=None, kind="stable")
-    lost = np.concatenate([[0.0], np.cumsum(gained.ravel()[order])]) / len(own)
-    added = np.where(np.isnan(others[:, ::-1]) & ~np.isnan(own), own, 0.0).ravel()[order]
-    more = np.concatenate([[0.0], np.cumsum(np.nan_to_num(added))]) / len(own)
-    natural = float(np.searchsorted(flat, 0.0) / len(flat))
-    shares = np.unique(np.append(_SHARES, natural))
-    taken = np.clip(np.rint(shares * len(flat)).astype(np.int64), 0, len(flat))
-    bonuses = np.where(taken == 0, -1.0, flat[np.maximum(taken - 1, 0)])
-    bonuses[shares == natural] = 0.0
-    hits = hits_at_0 - lost[taken] + more[taken]
-    return PriceCurve(n=n, amounts=_row(shares), bonuses=_row(np.maximum.accumulate(bonuses)), hits=_row(hits))
-
-
-def _merged(parts: list[Doubles], n: int) -> Doubles:
-    """The n best of several rows that fall from left to right; NaN where none is left."""
-    together = np.concatenate(parts, axis=1)
-    best: Doubles = -np.sort(-together, axis=1)[:, :n]  # NaN last
-    return best
-
-
-def _popularity_curve(
-    worth: list[Doubles], listed: list[npt.NDArray[np.int64]], adopters: list[float], n: int
-) -> PriceCurve:
-    """Mean popularity and hits of lists of n items under rising penalties on popular intervals."""
-    chance = np.concatenate([part[:, :n] for part in worth], axis=1)
-    popularity = np.concatenate([part[:, :n] for part in listed], axis=1)
-    weight = np.concatenate([np.full(part[:, :n].shape[1], mean) for part, mean in zip(worth, adopters, strict=True)])
-    largest = max(adopters) or 1.0
-    penalties = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, _PENALTIES - 1)]) / largest
-    means, hits = [], []
-    for penalty in penalties:
-        order = np.argsort(-(chance - penalty * weight), axis=1, kind="stable")[:, :n]  # NaN last
-        best = np.take_along_axis(chance, order, axis=1)
-        there = ~np.isnan(best)
-        means.append(float(np.take_along_axis(popularity, order, axis=1)[there].mean()) if there.any() else 0.0)
-        hits.append(float(np.nansum(best, axis=1).mean()))
-    falling = np.minimum.accumulate(means)
-    return PriceCurve(n=n, amounts=_row(falling), bonuses=_row(penalties), hits=_row(np.array(hits)))
-
-
-def _row(values: Doubles) -> tuple[float, ...]:
-    return tuple(float(f"{value:.6g}") for value in values)

@@ -93,8 +93,7 @@ def evaluate(
 
 
 def _order(popularity: npt.NDArray[np.int64], chances: Chances, price: Price) -> TailOrder:
-    intervals = tail.tail_intervals(popularity)
-    return TailOrder([np.flatnonzero(intervals == one) for one in tail.TailInterval], chances, price.bonuses)
+    return TailOrder(tail.tail_classes(popularity), chances, price.bonuses)
 
 
 class _Look:

@@ -21,6 +21,8 @@ from milrec.lists.tail_order import TailOrder
 from milrec.models.inputs import Users
 from milrec.probability.calibration import Chances
 
+Part = tuple[Ranked, Scores, npt.NDArray[Any]]
+
 
 @dataclass(frozen=True, eq=False)
 class Listed:
@@ -166,22 +168,29 @@ def _best(scorer: Scorer, proposed: Proposed, n: int, shift: npt.NDArray[np.floa
 def _best_of_parts(scorer: Scorer, catalogue: Catalogue, asked: Asked, proposed: Proposed) -> _Best:
     """The best of each interval of the tail, merged under the rules, by score or by what each is worth."""
     wish = asked.wanted
-    shift = dial_shift(wish.dial, catalogue.logs)
-    parts = []
-    for members in catalogue.members:
-        own = np.full_like(proposed.logits, -np.inf)
-        own[0, members] = proposed.logits[0, members]
-        parts.append(_best(scorer, proposed.with_logits(own), wish.n, shift))
-    items, scores = [items for items, _ in parts], [scores for _, scores in parts]
-    worth: Sequence[npt.NDArray[Any]] = scores
-    if wish.price is not None and scorer.chances is not None:
-        order = TailOrder(catalogue.members, scorer.chances, wish.price.bonuses)
-        worth = order.ranks(items, scores, float(_weights(scorer.chances, [asked])[0]))
-    listed, unmet = list_under(wish.rules, wish.n, [one.tolist() for one in items], [one.tolist() for one in worth])
+    parts = _parts(scorer, catalogue, asked, proposed)
+    items, worth = [part[0].tolist() for part in parts], [part[2].tolist() for part in parts]
+    listed, unmet = list_under(wish.rules, wish.n, items, worth)
     score_of = {item: score for part in parts for item, score in zip(part[0].tolist(), part[1], strict=True)}
     return _Best(
         np.array(listed, dtype=np.int64), np.array([score_of[item] for item in listed], dtype=np.float32), unmet
     )
+
+
+def _parts(scorer: Scorer, catalogue: Catalogue, asked: Asked, proposed: Proposed) -> Sequence[Part]:
+    """The n best items of each interval, their scores, and what they are ranked by."""
+    wish = asked.wanted
+    if wish.price is not None and scorer.chances is not None:
+        order = TailOrder(catalogue.tail_classes, scorer.chances, wish.price.bonuses)
+        return order.best_of_tails(scorer, proposed, wish.n, float(_weights(scorer.chances, [asked])[0]))
+    shift = dial_shift(wish.dial, catalogue.logs)
+    parts: list[Part] = []
+    for members in catalogue.members:
+        own = np.full_like(proposed.logits, -np.inf)
+        own[0, members] = proposed.logits[0, members]
+        items, scores = _best(scorer, proposed.with_logits(own), wish.n, shift)
+        parts.append((items, scores, scores))
+    return parts
 
 
 def _users(asked: Sequence[Asked], known: bool) -> Users:

@@ -15,7 +15,14 @@ import pyarrow.compute as pc
 
 from milrec.data.interactions import Interactions, numbers_of
 from milrec.errors import UnknownIdError
-from milrec.metrics.tail import TailInterval, log_popularity, popularity_curve, popularity_order, tail_intervals
+from milrec.metrics.tail import (
+    TailInterval,
+    log_popularity,
+    popularity_curve,
+    popularity_order,
+    tail_classes,
+    tail_intervals,
+)
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -130,6 +137,11 @@ class Catalogue:
     def members(self) -> list[npt.NDArray[np.int64]]:
         """The items of each tail interval, ascending."""
         return [np.flatnonzero(self.intervals == interval) for interval in TailInterval]
+
+    @cached_property
+    def tail_classes(self) -> list[npt.NDArray[np.int64]]:
+        """The same, but items of the long tail with a single adopter apart."""
+        return tail_classes(self.popularity)
 
     def describe(self, numbers: npt.NDArray[np.integer[Any]]) -> list[CatalogueItem]:
         """Item numbers → everything that is known about the items: the one place where numbers become ids."""

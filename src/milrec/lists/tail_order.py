@@ -1,7 +1,7 @@
-"""Lists by P + bonus: the best items of each interval of the tail, merged by what each is worth.
+"""Lists by P + bonus: the best items of each class of the tail, merged by what each is worth.
 
-All items of an interval have the same bonus, and P rises with the logit. So the best of a list are among the best of
-each interval by logit, and only these need a probability.
+All items of a class have the same bonus, and P rises with the logit. So the best of a list are among the best of each
+class by logit, and only these need a probability.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ import numpy.typing as npt
 
 from milrec.lists.decisions import Proposed, Ranked, Scores
 from milrec.lists.scores import Scorer
+from milrec.metrics.tail import TailInterval
 from milrec.models.inputs import Users
 from milrec.probability.calibration import Chances, Doubles
 from milrec.probability.prices import Bonus
 
+Best = tuple[Ranked, Scores, npt.NDArray[np.float64]]
+
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The best items of each interval: (n_users, n) items by number, -1 where none is left, and their logits."""
+    """The best items of each class: (n_users, n) items by number, -1 where none is left, and their logits."""
 
     items: list[Ranked]
     logits: list[Scores]
 
     @classmethod
     def of(cls, scorer: Scorer, members: Sequence[npt.NDArray[np.int64]], proposed: Proposed, n: int) -> Candidates:
-        """Of logits in which what must not be listed is -inf; `members` are the items of each interval."""
+        """Of logits in which what must not be listed is -inf; `members` are the items of each class."""
         items, logits = [], []
         for own in members:
             part = np.full_like(proposed.logits, -np.inf)
@@ -41,7 +44,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class TailOrder:
-    """How items are ranked: by P and the bonus of their interval, and by logit where these are equal."""
+    """How items are ranked: by P and the bonus of their class, and by logit where these are equal."""
 
     members: Sequence[npt.NDArray[np.int64]]
     chances: Chances
@@ -56,14 +59,18 @@ class TailOrder:
         ranked: Ranked = np.take_along_axis(items, order, axis=1)
         return ranked
 
-    def ranks(self, items: Sequence[Ranked], logits: Sequence[Scores], shift: float) -> list[npt.NDArray[np.float64]]:
-        """One user's best items of each interval → a score for each, higher for what stands higher in the list."""
-        own = Candidates([part[None] for part in items], [part[None] for part in logits])
-        whole = np.concatenate(items)[None], np.concatenate(logits)[None]
-        order = self._order(*whole, self._worth(own, np.array([shift])))[0]
-        scores = np.empty(len(order))
-        scores[order] = -np.arange(len(order), dtype=np.float64)
-        return np.split(scores, np.cumsum([len(part) for part in items])[:-1])
+    def best_of_tails(self, scorer: Scorer, proposed: Proposed, n: int, shift: float) -> list[Best]:
+        """One user's n best items of each interval: items, logits, and a score, higher for what is worth more."""
+        candidates = Candidates.of(scorer, self.members, proposed, n)
+        worth = self._worth(candidates, np.array([shift]))
+        items, logits = np.concatenate(candidates.items, axis=1), np.concatenate(candidates.logits, axis=1)
+        order = self._order(items, logits, worth)[0]
+        order = order[items[0][order] >= 0]
+        ends = np.cumsum([part.shape[1] for part in candidates.items])
+        interval = np.minimum(np.searchsorted(ends, order, side="right"), len(TailInterval) - 1)
+        scores = -np.arange(len(order), dtype=np.float64)
+        tails = [np.flatnonzero(interval == one)[:n] for one in TailInterval]
+        return [(items[0][order[own]], logits[0][order[own]], scores[own]) for own in tails]
 
     def _worth(self, candidates: Candidates, shifts: Doubles) -> Doubles:
         """P + bonus; -inf where no item is left."""

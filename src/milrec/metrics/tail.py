@@ -57,6 +57,13 @@ def tail_intervals(popularity: Popularity) -> npt.NDArray[np.int8]:
     return intervals
 
 
+def tail_classes(popularity: Popularity) -> list[npt.NDArray[np.int64]]:
+    """The items of each interval, ascending; those of the long tail with a single adopter are a fourth class."""
+    intervals = tail_intervals(popularity).astype(np.int64)
+    intervals[(intervals == TailInterval.LONG) & (popularity <= 1)] = len(TailInterval)
+    return [np.flatnonzero(intervals == one) for one in range(len(TailInterval) + 1)]
+
+
 def interval_counts(top_items: Lists, intervals: npt.NDArray[np.int8]) -> npt.NDArray[np.int64]:
     """How many lists have an item of each interval at each place: (3, n)."""
     shown = np.where(top_items >= 0, intervals[top_items], -1)

@@ -33,6 +33,7 @@ def link_of(loss: Loss | None, decoder: str | None) -> Link | None:
 
 
 def _missing_information(loss: MissingInformationLoss, logits: Doubles) -> Doubles:
+    logits = np.minimum(logits, 1e30)  # 0 × ∞ would be no number
     above = np.maximum(np.tanh(logits / 2) / 2, 0.0)  # q - ½
     with np.errstate(divide="ignore"):
         wall = (2 * loss.missing_exponent - 1) * np.log(above)

@@ -1,8 +1,9 @@
 """What a place in the tail costs: for each share of a list, the bonus that leads to it and the hits that are left.
 
-A list holds the n items with the highest P + bonus, where all items of an interval of the tail have the same bonus. λ,
-the bonus of the long tail, is the probability of a hit that is paid for one more place in it. Curves are measured on
-validation users, for lists of several lengths.
+A list holds the n items with the highest P + bonus, where all items of a class have the same bonus. The classes are the
+intervals of the tail and, apart from the long tail, its items with a single adopter, about which next to nothing is
+known. λ, the bonus of the long tail, is the probability of a hit that is paid for one more place in it; single adopters
+get none. Curves are measured on validation users, for lists of several lengths.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pydantic import Field, model_validator
 from milrec.errors import SettingsError
 from milrec.records import TAIL_NAMES, Number, Rank, Record, TailName
 
-Bonus = tuple[float, float, float]  # of the short, the medium and the long tail
+Bonus = tuple[float, float, float, float]  # of the short, the medium and the long tail, and of single adopters
 _Row = Annotated[tuple[Number, ...], Field(min_length=2)]
 
 
@@ -56,7 +57,7 @@ class TailPrices(Record):
     medium: tuple[PriceCurve, ...]
     long: tuple[PriceCurve, ...]
     popularity: tuple[PriceCurve, ...]
-    adopters: tuple[Number, Number, Number]  # mean popularity of the items of each interval
+    adopters: tuple[Number, Number, Number, Number]  # mean popularity of the items of each class
 
     @model_validator(mode="after")
     def _not_empty(self) -> TailPrices:
@@ -108,10 +109,10 @@ class Price:
 
 def _bonuses(dial: str, bonus: float, prices: TailPrices) -> Bonus:
     if dial == "popularity":
-        short, medium, long = (-bonus * adopters for adopters in prices.adopters)
-        return short, medium, long
+        short, medium, long, single = (-bonus * adopters for adopters in prices.adopters)
+        return short, medium, long, single
     short, medium, long = (bonus if name == dial else 0.0 for name in TAIL_NAMES)
-    return short, medium, long
+    return short, medium, long, min(long, 0.0)
 
 
 class Aims(TypedDict, total=False):
