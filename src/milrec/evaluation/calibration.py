@@ -32,9 +32,10 @@ from milrec.training.targets import n_missing_drawn
 _CELLS = 100_000_000  # users × items that are looked at
 _FEWEST_USERS, _MOST_USERS = 500, 5_000
 _PRICED_USERS = 1_500
+_ONE_IN = 3  # of these, for mean popularity, whose curve takes longest
 _KNOTS, _FEWEST_AT_A_KNOT = 32, 40  # of a curve, and held-out pairs at each
 _FEWEST_FOR_A_CURVE = 80  # held-out pairs; with fewer, one factor says as much
-_LENGTHS = (5, 10, 20, 50, 100, 200)
+_LENGTHS = (5, 10, 20, 50, 100)
 
 
 def calibrate(model: Model, settings: FitSettings, split: Split) -> Calibration | None:
@@ -98,8 +99,9 @@ class _Validation:
             one.name.lower(): tuple(share_curve(worth, one, n) for n in self.lengths) for one in tail.TailInterval
         }
         adopters = [float(self.popularity[own].mean()) if len(own) else 0.0 for own in self.members]
-        listed = [self.popularity[items] for items in self.items]
-        popular = tuple(popularity_curve(worth, listed, adopters, n) for n in self.lengths)
+        listed = [self.popularity[items[::_ONE_IN]] for items in self.items]
+        some = [own[::_ONE_IN] for own in worth]
+        popular = tuple(popularity_curve(some, listed, adopters, n) for n in self.lengths)
         short, medium, long, single = adopters
         return TailPrices(**curves, popularity=popular, adopters=(short, medium, long, single))
 
