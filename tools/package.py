@@ -125,11 +125,10 @@ def try_commands(milrec: str, wheel: Path, work: Path) -> None:
 
 def try_packaged_recipe(milrec: str, scripts: Path, work: Path) -> None:
     code = "from importlib import resources; print(*resources.files('milrec').rglob('*.toml'), sep='\\n')"
-    recipes = run(str(scripts / "python"), "-c", code, folder=work).splitlines()
-    if not recipes:
-        fail("the wheel has no recipe")
-    for number, recipe in enumerate(recipes):
-        run(milrec, "experiment", recipe, "--only", "Popularity", "--out", f"run-{number}", folder=work)
+    recipes = {Path(line).name: line for line in run(str(scripts / "python"), "-c", code, folder=work).splitlines()}
+    if not recipes.keys() >= {"demo.toml", "paper.toml", "paper-held-out-users.toml"}:
+        fail(f"the wheel lacks a recipe; it has {', '.join(recipes) or 'none'}")
+    run(milrec, "experiment", recipes["demo.toml"], "--only", "Popularity", "--out", "run", folder=work)
 
 
 def try_server(milrec: str, work: Path) -> None:

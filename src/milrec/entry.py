@@ -75,6 +75,14 @@ def job() -> NoReturn:
     _run(command)
 
 
+def probe() -> NoReturn:
+    """A process that a run has started to time its models."""
+    _interrupts.take_over()  # it has a session of its own, as above
+    from milrec.experiments.probe import main as command
+
+    _run(command)
+
+
 def part() -> NoReturn:
     """A process that a server has started to serve with others."""
     _interrupts.take_over()  # it has a session of its own, as above

@@ -35,7 +35,7 @@ def refuses(*arguments, cwd=None, code=1):
 
 COMMANDS = (
     "demo", "download", "simulate", "prepare", "split", "fit", "evaluate",
-    "recommend", "similar", "items", "serve", "experiment", "report", "models", "show",
+    "recommend", "similar", "items", "serve", "experiment", "paper", "report", "models", "show",
 )  # fmt: skip
 QUICK = ("--set", "n_factors=8", "--set", "epochs=3")
 
@@ -73,7 +73,14 @@ for arguments in json.loads(sys.argv[1]):
         ["evaluate", "nowhere", "split"],
         ["recommend", "nowhere", "--user", "1"],
         ["show", "model"],
+        ["paper", "--help"],
+        ["paper", "ml-2m", "--source", "data", "--out", "run"],
+        ["paper", "ml-20m", "--source", "nowhere.zip", "--out", "run"],
+        ["paper", "ml-20m", "--source", "data", "--out", "run"],
+        ["paper", "ml-20m", "--source", "data", "--out", "run", "--set", "epoch=3"],
+        ["experiment", "wrong.toml", "--out", "run"],
     ]
+    (work / "wrong.toml").write_text('title = "wrong"\n[[models]]\nname = "MIL"\nloss = "mill"\n')
     command = [sys.executable, "-c", code, json.dumps(commands)]
     done = subprocess.run(command, cwd=work, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr
@@ -221,6 +228,9 @@ def test_items_are_found_by_title(work):
         (["items", "nowhere", "--search", "x"], "there is no model folder 'nowhere'"),
         (["similar", "model", "nothing"], "unknown item 'nothing'"),
         (["experiment", "nowhere.toml", "--out", "run"], "there is no file 'nowhere.toml'"),
+        (["paper", "ml-2m", "--source", "data", "--out", "run"], "known data sets: lastfm-360k, ml-20m, netflix"),
+        (["paper", "ml-20m", "--source", "nowhere", "--out", "run"], "there is no file or folder 'nowhere'"),
+        (["paper", "ml-20m", "--source", "data", "--out", "run"], "'data' is not ml-20m: none of its files is known"),
         (["report", "nowhere"], "there is no run 'nowhere'"),
         (["report", "data"], "has no results.json"),
         (["show", "nowhere"], "there is no folder 'nowhere'"),

@@ -18,6 +18,7 @@ from milrec.experiments.recipe import Instead, Recipe, demo_recipe, read_recipe
 from milrec.experiments.run import run
 from milrec.locks import locked
 from milrec.results import Results
+from milrec.storage import open_folder, write_manifest
 from pausing import held
 
 pytestmark = pytest.mark.xdist_group("experiment")  # one worker: what it sets up takes long
@@ -297,6 +298,16 @@ def test_a_folder_with_a_run_of_another_recipe_is_refused(tmp_path, whole):
         run(other, whole.folder, Quiet())
     renamed = read_recipe(written(tmp_path, SEARCHED.replace("two models", "three models")))
     assert run(renamed, whole.folder, Quiet()).title == "three models", "its words may change"
+
+
+def test_a_run_is_resumed_though_its_recipe_lacks_what_came_later(tmp_path, whole):
+    shutil.copytree(whole.folder, tmp_path / "run")
+    facts = open_folder(tmp_path / "run", "run").facts
+    del facts["recipe"]["refit"]
+    write_manifest(tmp_path / "run", "run", facts, files={})
+    watcher = Quiet()
+    run(read_recipe(whole.recipe), tmp_path / "run", watcher)
+    assert sorted(watcher.done) == sorted(whole.ended)
 
 
 def test_a_recipe_that_could_not_begin_may_be_put_right(tmp_path):

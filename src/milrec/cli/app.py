@@ -14,7 +14,7 @@ import typer
 
 from milrec.cli.data import download, prepare, simulate, split
 from milrec.cli.errors import in_options
-from milrec.cli.experiments import demo, experiment, report
+from milrec.cli.experiments import demo, experiment, paper, report
 from milrec.cli.fit import evaluate, fit
 from milrec.cli.lists import items, recommend, similar
 from milrec.cli.serve import serve, serve_demo
@@ -73,7 +73,7 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
 
 
 _COMMANDS = (demo, download, simulate, prepare, split, fit, evaluate, recommend, similar, items, serve, serve_demo,
-             experiment, report, models, show)  # fmt: skip
+             experiment, paper, report, models, show)  # fmt: skip
 for command in _COMMANDS:
     app.command()(command)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from milrec.evaluation.evaluation import Evaluation
+    from milrec.experiments.estimate import Estimate
 
 _NUMBERS = ("rank", "score", "probability", "popularity", "cosine", "weight")
 _SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "coverage@20", "true_ndcg@20")
@@ -89,6 +90,45 @@ def measures_table(results: Results) -> None:
         shares = "–" if share is None else " / ".join(f"{share.of(tail):.0f}" for tail in TAIL_NAMES)
         label = f"{run.name} (seed {run.seed})" if several_seeds else run.name
         table.add_row(_shown(label), *(_measure_cell(value, most) for value, most in values), shares)
+    _console().print(table)
+
+
+def beside_paper_table(results: Results) -> None:
+    """Each figure of a run next to the paper's; differences only where the data are the paper's."""
+    from milrec.report import paper, tables
+    from milrec.report.summary import entries_of
+
+    reference = paper.reference(results)
+    assert reference is not None  # the recipe names a table of the paper
+    table = Table(title=_shown(results.title), title_justify="left")
+    table.add_column("model", no_wrap=True)
+    table.add_column("measure", no_wrap=True)
+    for name in ("ours", "paper", "difference"):
+        table.add_column(name, justify="right")
+    for part in tables.beside_paper(entries_of(results), reference, results.data.interval_cuts):
+        for row in part.rows:
+            for (measure, _), cell in zip(part.columns, row.cells, strict=True):
+                cells = (row.name, measure, cell.text, cell.theirs, cell.difference or "–")
+                table.add_row(*map(_shown, cells))
+        table.add_section()
+    _console().print(table)
+
+
+def estimate_table(estimate: Estimate) -> None:
+    """What is left of a run, model by model."""
+    from milrec.experiments.estimate import duration
+    from milrec.experiments.probes import Timing
+
+    table = Table(title="Left to do", title_justify="left")
+    table.add_column("model", no_wrap=True)
+    for name in ("trials", "fits", "steps of a fit", "a step", "a fit", "in all"):
+        table.add_column(name, justify="right")
+    for part in estimate.parts:
+        steps, step = "–", "–"
+        if isinstance(part.timing, Timing) and part.timing.step_seconds is not None:
+            steps, step = f"{part.timing.steps:,}", f"{1000 * part.timing.step_seconds:.1f} ms"
+        times = (duration(part.final_seconds), duration(part.seconds)) if part.seconds else ("–", "–")
+        table.add_row(_shown(part.name), str(part.left.trials), str(part.left.fits), steps, step, *times)
     _console().print(table)
 
 

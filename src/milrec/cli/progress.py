@@ -127,7 +127,7 @@ class RunDisplay:
         _stop(self.bars)
 
     def stage(self, text: str) -> None:
-        self.bars.console.print(escape(printable(text)))
+        self.bars.console.print(escape(printable(text)), soft_wrap=True)
 
     def progress(self, job: Job, event: JobProgress) -> None:
         self.bars.start()

@@ -239,7 +239,22 @@ def read_recipe(path: str | Path, data: str | Path | None = None, instead: Inste
     folder.
     """
     path = Path(path)
-    recipe = build(Recipe, _overridden(read_toml(path), instead), f"'{path}'")
+    recipe = recipe_from(read_toml(path), f"'{path}'", instead)
+    if data is not None:
+        return _with_data(recipe, Path(data), None if instead.test is None else Path(instead.test))
+    if instead.test is not None:
+        raise SettingsError("`test` is the test part of `data`; give both")
+    if recipe.data is None:
+        raise SettingsError(f"'{path}' names no data; give a prepared data folder with `data`")
+    if recipe.data.path is not None:
+        given = None if recipe.data.test is None else path.parent / recipe.data.test
+        return _with_data(recipe, path.parent / recipe.data.path, given)
+    return recipe
+
+
+def recipe_from(values: dict[str, Any], where: str, instead: Instead) -> Recipe:
+    """A recipe from the values of a TOML file, with the settings of every model checked."""
+    recipe = build(Recipe, _overridden(values, instead), where)
     if instead.models:
         recipe = recipe.model_copy(update={"models": _wanted(recipe.models, instead.models)})
     if instead.tuned is not None:
@@ -250,16 +265,7 @@ def read_recipe(path: str | Path, data: str | Path | None = None, instead: Inste
         try:
             entry.check()
         except SettingsError as error:
-            raise SettingsError(f"model '{entry.name}' in '{path}': {error}") from None
-    if data is not None:
-        return _with_data(recipe, Path(data), None if instead.test is None else Path(instead.test))
-    if instead.test is not None:
-        raise SettingsError("`test` is the test part of `data`; give both")
-    if recipe.data is None:
-        raise SettingsError(f"'{path}' names no data; give a prepared data folder with `data`")
-    if recipe.data.path is not None:
-        given = None if recipe.data.test is None else path.parent / recipe.data.test
-        return _with_data(recipe, path.parent / recipe.data.path, given)
+            raise SettingsError(f"model '{entry.name}' in {where}: {error}") from None
     return recipe
 
 

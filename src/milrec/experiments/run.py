@@ -7,10 +7,9 @@ studies) and `results.json`, which is a function of the rest.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,14 +25,14 @@ import pyarrow.parquet as pq
 from milrec.data.interactions import Interactions
 from milrec.data.simulation import Simulation, simulate
 from milrec.data.splits import Split, split_given, split_interactions, split_users
-from milrec.disk import make_folders
 from milrec.errors import FolderError, MilrecError, first_line
+from milrec.experiments.estimate import Estimate, estimated
+from milrec.experiments.folder import opened, refuse_other_folder
 from milrec.experiments.job import COMPARED
 from milrec.experiments.pool import Plan, Watcher, carry_out
-from milrec.experiments.protocol import LOCK, Done, GivenUp, Job
+from milrec.experiments.protocol import Done, GivenUp, Job
 from milrec.experiments.recipe import ModelEntry, Recipe
 from milrec.experiments.search import optuna_library, search
-from milrec.locks import held
 from milrec.measured import aimed_measure
 from milrec.metrics import tail
 from milrec.metrics.comparison import compare
@@ -51,7 +50,7 @@ from milrec.results import (
     Trial,
     Versions,
 )
-from milrec.storage import MANIFEST, folder_kind, open_folder, write_manifest
+from milrec.storage import MANIFEST, open_folder
 
 _POINTS = 240  # of the popularity curve
 
@@ -66,22 +65,48 @@ class _Findings:
     failures: list[Failure] = field(default_factory=list)
 
 
-def run(recipe: Recipe, out: str | Path, watcher: Watcher, at_once: int | None = None) -> Results:
+def run(
+    recipe: Recipe,
+    out: str | Path,
+    watcher: Watcher,
+    at_once: int | None = None,
+    announce: Callable[[Estimate], None] | None = None,
+) -> Results:
     """Carry out a recipe in a run folder, `at_once` jobs at a time; what is finished there already is kept.
 
-    A job that fails does not stop the others; the results name it.
+    A job that fails does not stop the others; the results name it. `announce` is told, before the first job, how large
+    the run is.
     """
     out = Path(out)
-    if any(entry.search for entry in recipe.models):
-        optuna_library()  # before anything is written
-    with _opened(recipe, out):
-        split = _split(recipe, out, watcher)
+    with _begun(recipe, out, watcher) as split:
+        if announce is not None:
+            announce(estimated(recipe, out, watcher.stage, at_once))
         findings = {entry.name: _Findings() for entry in recipe.models}
         plans = [_plan(entry, recipe, out, findings[entry.name]) for entry in recipe.models]
         carry_out(plans, out, watcher, at_once)
         results = _results(recipe, split, out, findings)
         results.write(out / FILE)
     return results
+
+
+def estimate(recipe: Recipe, out: str | Path, watcher: Watcher, at_once: int | None = None) -> Estimate:
+    """How large a run is and how long it takes. Nothing is fitted; the split in the run folder is kept for the run."""
+    out = Path(out)
+    with _begun(recipe, out, watcher):
+        return estimated(recipe, out, watcher.stage, at_once)
+
+
+@contextmanager
+def _begun(recipe: Recipe, out: Path, watcher: Watcher) -> Iterator[Split]:
+    """A run folder with its split."""
+    if any(entry.search for entry in recipe.models):
+        optuna_library()  # before anything is written
+    refuse_other_folder(out)
+    for path in () if recipe.data is None else (recipe.data.path, recipe.data.test):
+        if path is not None and not (out / "split").exists():
+            open_folder(Path(path), "data")  # before anything is written, too
+    with opened(recipe, out):
+        yield _split(recipe, out, watcher)
 
 
 def _plan(entry: ModelEntry, recipe: Recipe, out: Path, findings: _Findings) -> Plan:
@@ -120,40 +145,6 @@ def _jobs(entry: ModelEntry, recipe: Recipe, tuned: dict[str, Any]) -> list[Job]
         )
         for seed in entry.seeds(recipe.seeds)
     ]
-
-
-@contextmanager
-def _opened(recipe: Recipe, out: Path) -> Iterator[None]:
-    """A run folder, new or of the same recipe, for one process at a time."""
-    if out.exists() and not out.is_dir():
-        raise FolderError(f"'{out}' exists and is a file; choose another place for the run")
-    if out.exists() and _holds_something(out) and folder_kind(out) != "run":
-        raise FolderError(f"'{out}' is not empty and holds no milrec run; choose another place")
-    for path in () if recipe.data is None else (recipe.data.path, recipe.data.test):
-        if path is not None and not (out / "split").exists():
-            open_folder(Path(path), "data")  # before anything is written
-    facts = {"title": recipe.title, "recipe": recipe.model_dump()}
-    make_folders(out)
-    with held(out / LOCK, f"the run in '{out}' is being carried out"):
-        if (out / "split").exists():
-            _check_same_recipe(recipe, out)
-        write_manifest(out, "run", facts, files={})
-        yield
-
-
-def _holds_something(out: Path) -> bool:
-    """Anything but what a run leaves that was killed before it wrote its manifest."""
-    return any(path.name != LOCK and not path.name.startswith(f".{MANIFEST}.") for path in out.iterdir())
-
-
-def _check_same_recipe(recipe: Recipe, out: Path) -> None:
-    """A run is resumed with the recipe that it was started with; only title and description may change."""
-    begun = open_folder(out, "run").facts.get("recipe")
-    begun = begun if isinstance(begun, dict) else {}
-    wanted = json.loads(json.dumps(recipe.model_dump()))
-    for key in wanted:
-        if key not in ("title", "description") and wanted[key] != begun.get(key):
-            raise FolderError(f"'{out}' holds a run of another recipe ('{key}' differs); choose another place")
 
 
 def _split(recipe: Recipe, out: Path, watcher: Watcher) -> Split:

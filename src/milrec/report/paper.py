@@ -109,6 +109,10 @@ def data_set_of(results: Results) -> PaperDataSet | None:
     split, users, items = results.split, results.data.users, results.data.items
     if split.protocol == "users":
         users += split.validation_users_in_part + split.test_users_in_part
+    return data_set_of_size(users, items)
+
+
+def data_set_of_size(users: int, items: int) -> PaperDataSet | None:
     for name, known in DATA_SETS.items():
         if abs(users - known.users) <= 0.02 * known.users and abs(items - known.items) <= 0.05 * known.items:
             return name
@@ -119,6 +123,15 @@ def experiment_of(results: Results) -> Experiment | None:
     """Which of the paper's experiments a run repeats; None if its data are not the paper's."""
     found = data_set_of(results)
     return "ml-20m, held-out users" if found == "ml-20m" and results.split.protocol == "users" else found
+
+
+def other_data(dataset: PaperDataSet, users: int, items: int) -> str:
+    """The sentence about data that are not the paper's."""
+    known = DATA_SETS[dataset]
+    return (
+        f"These are not the paper's data: {known.title} has {known.users:,} users and {known.items:,} items, "
+        f"this run {users:,} and {items:,}."
+    )
 
 
 def table_name(table: str, dataset: PaperDataSet) -> str:
@@ -148,11 +161,7 @@ def reference(results: Results) -> Reference | None:
     found = data_set_of(results)
     dataset = found if found and figures(table, found) else named
     if found != dataset:
-        data, known = results.data, DATA_SETS[dataset]
-        differs = (
-            f"These are not the paper's data: {known.title} has {known.users:,} users and {known.items:,} items, "
-            f"this run {data.users:,} and {data.items:,}."
-        )
+        differs = other_data(dataset, results.data.users, results.data.items)
     elif (results.split.protocol == "users") != (table == HELD_OUT):
         differs = "The data are the paper's, but they are not split as for this table."
     else:

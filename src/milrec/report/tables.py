@@ -62,6 +62,8 @@ class Cell:
     below: str = ""
     tone: str = ""  # good or bad: how the cell is marked
     tip: str = ""
+    theirs: str = ""  # the paper's figure, and the difference from it, where they are compared
+    difference: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,21 +205,25 @@ def _against(
     if ours is not None and deviation is not None:
         text += f" ± {deviation:.{digits}f}"
     if theirs is None:
-        return Cell(text, "paper –")
-    below = f"paper {theirs:.{digits}f}"
+        return _beside_cell(text, "–")
     if ours is None or not comparable:
-        return Cell(text, below)
+        return _beside_cell(text, f"{theirs:.{digits}f}")
     difference = round(ours - theirs, digits) + 0.0  # no -0
     agrees = abs(difference) <= source.room + 1e-9
-    return Cell(text, f"{below}, {difference:+.{digits}f}{' ✓' if agrees else ''}", "good" if agrees else "")
+    return _beside_cell(text, f"{theirs:.{digits}f}", f"{difference:+.{digits}f}", agrees)
+
+
+def _beside_cell(ours: str, theirs: str, difference: str = "", agrees: bool = False) -> Cell:
+    marked = f"{difference}{' ✓' if agrees else ''}"
+    below = f"paper {theirs}, {marked}" if difference else f"paper {theirs}"
+    return Cell(ours, below, "good" if agrees else "", theirs=theirs, difference=marked)
 
 
 def _cuts(reference: paper.Reference, cuts: Sequence[int]) -> Table:
     cells = []
     for ours, theirs in zip(cuts, reference.data.cuts, strict=True):
         agrees = not reference.differs and abs(ours - theirs) <= paper.CUT_ROOM * theirs
-        difference = "" if reference.differs else f", {ours - theirs:+d}{' ✓' if agrees else ''}"
-        cells.append(Cell(str(ours), f"paper {theirs}{difference}", "good" if agrees else ""))
+        cells.append(_beside_cell(str(ours), str(theirs), "" if reference.differs else f"{ours - theirs:+d}", agrees))
     title = f"Interval cuts ({paper.table_name('cuts', reference.dataset)}, {reference.data.title})"
     columns = [("short → medium", "items with the first third"), ("medium → long", "items with two thirds")]
     return Table(title, "", columns, [Row("items", "", cells)], f"within {100 * paper.CUT_ROOM:g} % of the paper")
