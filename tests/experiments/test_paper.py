@@ -44,6 +44,10 @@ def test_models_have_the_settings_of_the_paper_and_nothing_is_searched_unless_as
                 assert entry.chosen() == PAPER_MODELS[entry.model]
 
 
+def test_held_out_users_have_as_many_items_to_find_as_in_the_code_that_the_paper_used():
+    assert recipe("held-out users").split.rounding == "down"
+
+
 def test_a_search_goes_through_the_ranges_of_the_papers_protocol_and_begins_with_its_values():
     searched = {entry.name: entry for entry in recipe(instead=Instead(trials=5)).models}
     text = (ROOT / "experiments" / "paper-protocol.toml").read_text(encoding="utf-8")
