@@ -75,6 +75,7 @@ def _table(answer: Any) -> dict[str, Any]:
             "item": str(one.item),
             "title": one.title,
             "score": one.score,
+            "probability": one.probability,
             "popularity": one.popularity,
             "tail": one.tail,
             "place": one.place,
@@ -88,6 +89,8 @@ def _table(answer: Any) -> dict[str, Any]:
         "unmet": list(answer.unmet),
         "shares": answer.shares,
         "mean_popularity": answer.mean_popularity,
+        "expected_hits": answer.expected_hits,
+        "price": None,
     }
 
 

@@ -17,6 +17,10 @@ from torture.verdicts import ACCEPTED, REFUSED, Outcome
 
 _MOST = 20_000  # bytes of an answer that refuses something
 _CLIENTS = 8
+_DIALS: tuple[dict[str, float], ...] = (
+    {}, {"dial": 0.0}, {"dial": 0.5}, {"dial": -0.25}, {"long_share": 0.3}, {"medium_share": 1.0}, {"short_share": 0.0},
+    {"mean_popularity": 4.5}, {"long_bonus": 0.01},
+)  # fmt: skip
 Right = list[tuple[bytes, list[dict[str, Any]]]]  # requests, and the lists that answer them
 
 
@@ -72,11 +76,12 @@ def right_answers(bases: Bases, chance: random.Random) -> Right:
         model = milrec.load(bases.model(name))
         users, items = model.user_ids, [str(one) for one in model.item_ids]
         for _ in range(40):
-            body: dict[str, Any] = {"n": chance.randrange(1, 30), "dial": chance.choice((0.0, 0.5, -0.25))}
+            body: dict[str, Any] = {"n": chance.randrange(1, 30), **chance.choice(_DIALS)}
             if chance.random() < 0.5:
                 body["user"] = str(chance.choice(users))
             else:
-                body["adopted"] = chance.sample(items, chance.randrange(0, 6))
+                adopted = chance.sample(items, chance.randrange(0, 6))
+                body["adopted"] = chance.choice((adopted, {item: chance.choice((1, 7, 0.5)) for item in adopted}))
             if chance.random() < 0.3:
                 body |= {"reasons": 2, "exclude": chance.sample(items, 3)}
             if chance.random() < 0.3:

@@ -36,6 +36,7 @@ _MODELS = (
     "mf-square",
 )
 _RULES = ("long >= 30%", "short <= 2 in 10", "medium >= 1", "long ≥ 100%", "short <= 0.5%", "long >= 3 in 2")
+_AIMS = ("--long-share", "--medium-share", "--short-share", "--mean-popularity", "--long-bonus")
 _KEYS = "# keys\nshop sha256:" + "a1" * 32 + "\n\nother.shop@x  sha256:" + "0" * 64 + "\n"
 
 
@@ -124,6 +125,7 @@ def _lists(chance: random.Random) -> Case:
         "--rejected": lambda: changed_text("i07,i08", chance),
         "--rule": lambda: changed_text(chance.choice(_RULES), chance),
         "--dial": lambda: changed_text("0.5", chance),
+        chance.choice(_AIMS): lambda: changed_text("0.3", chance),
         "-n": lambda: _number(chance),
         "--reasons": lambda: _number(chance),
         "--allow": lambda: "ids.txt",

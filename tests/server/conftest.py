@@ -1,12 +1,14 @@
 """Models to serve, and servers of them; made once, for all tests of the server."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
 import milrec
+from milrec.recommender import Recommender
 from milrec.server.app import create_app
 from milrec.server.copies import Folders
 from milrec.server.gate.keys import new_key
@@ -30,6 +32,14 @@ def folders(split, tmp_path_factory) -> dict[str, Path]:
         milrec.fit(split, "dae", "mil", seed=seed, n_factors=8, epochs=3).save(folder / name)
     milrec.fit(split, "ease").save(folder / "ease")
     return {name: folder / name for name in ("mil", "other", "ease")}
+
+
+@pytest.fixture(scope="session")
+def uncertain(folders) -> Path:
+    """A model without probabilities, as 0.1 saved it."""
+    out = folders["mil"].parent / "uncertain"
+    Recommender(replace(milrec.load(folders["mil"]).fitted, calibration=None)).save(out)
+    return out
 
 
 @pytest.fixture(scope="session")

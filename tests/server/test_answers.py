@@ -1,10 +1,12 @@
 """What the server answers: the lists and items of the library, in JSON."""
 
+import json
 import threading
 
 import pytest
 
 import milrec
+from milrec.errors import NO_PROBABILITIES
 from milrec.lists.catalogue import Catalogue
 from milrec.lists.query import Query
 from milrec.server.app import create_app
@@ -12,7 +14,7 @@ from milrec.server.copies import Folders
 from milrec.server.registry import Registry
 from milrec.server.service import Server
 from milrec.server.written import Writer
-from serving import Client, as_json
+from serving import Client, as_json, refused
 
 pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
 
@@ -27,6 +29,11 @@ pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up tak
         {"adopted": ["i010"], "allow": ["i001", "i002", "i003"]},
         {"user": "u003", "n": 10, "rules": [{"tail": "long", "at_least": "50%"}, {"tail": "short", "at_most": 0}]},
         {"user": "u003", "n": 10, "allow": ["i032"], "rules": [{"tail": "long", "at_least": 3, "first": 4}]},
+        {"user": "u001", "n": 10, "long_share": 0.3},
+        {"user": "u001", "n": 10, "medium_share": 1, "reasons": 2},
+        {"adopted": {"i001": 3, "i002": 0.5}, "short_share": 0},
+        {"adopted": ["i001"], "mean_popularity": 20.5, "rules": [{"tail": "long", "at_least": 3, "first": 4}]},
+        {"user": "u002", "long_bonus": 0.002, "medium_share": None},
     ],
 )
 def test_the_server_answers_as_the_library_does(client, mil, query):
@@ -37,14 +44,49 @@ def test_the_server_answers_as_the_library_does(client, mil, query):
     assert found["items"] == as_json(expected)
     assert found["unmet"] == list(expected.unmet) and found["model"] == "mil"
     assert found["shares"] == expected.shares and found["mean_popularity"] == expected.mean_popularity
+    assert found["expected_hits"] == expected.expected_hits == sum(one["probability"] for one in found["items"])
+    assert found["price"] == price_of(mil, query)
     places = {str(one): int(place) for one, place in zip(mil.item_ids, mil.catalogue.places, strict=True)}
     assert [one["place"] for one in found["items"]] == [places[one["item"]] for one in found["items"]]
+
+
+def price_of(recommender, query):
+    """What the library says that a share of the tail costs, as the server sends it."""
+    price = recommender.ask(Query(**query)).wanted.price
+    names = ("bonus", "amount", "hits", "hits_without")
+    return price and {name: getattr(price, name) for name in names}
+
+
+@pytest.mark.parametrize("query", [{}, {"n": 60}, {"reasons": 3}, {"long_share": 0.3}, {"allow": []}])
+@pytest.mark.parametrize("name", ["mil", "uncertain"])
+def test_an_answer_is_written_as_pythons_encoder_would(folders, uncertain, name, query):
+    model = milrec.load({**folders, "uncertain": uncertain}[name])
+    if name == "uncertain":
+        query = {name: value for name, value in query.items() if name != "long_share"}
+    asked = model.ask(Query("u001", **query))
+    text = Writer("x", model.catalogue).written(asked, *model.listed([asked]))
+    assert text == json.dumps(json.loads(text), separators=(",", ":"))
+    keys = ["rank", "item", "title", "score", "probability", "popularity", "tail", "place", "reasons"]
+    assert all(list(one) == keys for one in json.loads(text)["items"])
+
+
+def test_a_model_without_probabilities_answers_with_null(uncertain):
+    registry = Registry(Folders({"uncertain": uncertain}), together=4)
+    client = Client(create_app(Server(registry)))
+    found = client.post("/v1/recommend", json={"user": "u001", "n": 3, "long_share": None}).json()
+    assert [one["probability"] for one in found["items"]] == [None] * 3
+    assert found["expected_hits"] is None and found["price"] is None
+    answer = client.post("/v1/recommend", json={"user": "u001", "long_share": 0.3})
+    assert (answer.status_code, answer.json()) == (422, {"error": NO_PROBABILITIES})
+    facts = client.get("/v1/models/uncertain").json()
+    assert facts["probability"] is None and facts["tail_shares"] is None
+    registry.stop()
 
 
 def test_an_empty_list_is_an_answer(client):
     found = client.post("/v1/recommend", json={"adopted": ["i001"], "allow": []}).json()
     assert found["items"] == [] and found["mean_popularity"] is None
-    assert found["shares"] == {"short": 0, "medium": 0, "long": 0}
+    assert found["shares"] == {"short": 0, "medium": 0, "long": 0} and found["expected_hits"] == 0
 
 
 def test_a_batch_answers_each_request_as_if_it_were_alone(client):
@@ -82,6 +124,10 @@ def test_models_are_described_with_their_data(client, mil, split):
     assert facts["n_interactions"] == split.train.adopted.nnz
     assert facts["settings"]["model"]["n_factors"] == 8 and len(facts["fitted"]["fingerprint"]) == 64
     assert set(facts["fitted"]["versions"]) == {"milrec", "torch", "numpy"}
+    calibration = mil.fitted.calibration
+    assert facts["probability"] == {"kind": calibration.kind, "held_out": calibration.held_out}
+    assert facts["tail_shares"]["long"] == calibration.prices.curve("long", 20).at_bonus(0.0)[0]
+    assert sum(facts["tail_shares"].values()) == pytest.approx(1, abs=0.05)
 
 
 def test_items_and_users_are_found(client, mil):
@@ -138,6 +184,22 @@ def test_whole_numbers_are_ids_too(tmp_path):
     client = Client(create_app(Server(registry)))
     by_number, by_text = (client.post("/v1/recommend", json={"adopted": [one]}).json() for one in (10, "10"))
     assert by_number == by_text and {one["item"] for one in by_number["items"]} == {"20", "30"}
+    by_weight = client.post("/v1/recommend", json={"adopted": {"10": 2}}).json()
+    assert by_weight == by_number
+    assert "unknown item '11'" in refused(client.post("/v1/recommend", json={"adopted": {"11": 2}}))
+    registry.stop()
+
+
+def test_weights_of_adopted_items_reach_a_model_that_reads_them(split, tmp_path):
+    model = milrec.fit(split, "dae", "mil", n_factors=8, epochs=3, input_weights="log")
+    model.save(tmp_path / "weighing")
+    registry = Registry(Folders({"weighing": tmp_path / "weighing"}), together=4)
+    client = Client(create_app(Server(registry)))
+    asked = [{"i001": 1, "i002": 1}, {"i001": 1, "i002": 50}]
+    lists = [client.post("/v1/recommend", json={"adopted": adopted, "n": 5}).json()["items"] for adopted in asked]
+    assert lists[0] != lists[1]
+    for adopted, found in zip(asked, lists, strict=True):
+        assert found == as_json(*model.answer([model.ask(Query(adopted=adopted, n=5))]))
     registry.stop()
 
 

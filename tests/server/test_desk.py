@@ -24,8 +24,21 @@ QUERIES = [
     {"adopted": ["i010"], "allow": []},
     {"user": "u003", "n": 10, "allow": ["i032"], "rules": [{"tail": "long", "at_least": 3, "first": 4}]},
     {"user": "u003", "model": "ease"},
+    {"user": "u001", "long_share": 0.3},
+    {"adopted": {"i001": 3, "i002": 1}, "mean_popularity": 20, "n": 7, "reasons": 1},
+    {"user": "u002", "long_bonus": 0.001, "model": "ease"},
 ]
-WRONG = [{"user": "nobody"}, {"user": "u001", "n": 0}, {"user": "u001", "m": 1}, {}, [], "text", {"model": "none"}]
+WRONG = [
+    {"user": "u001", "long_share": 2},
+    {"user": "u001", "long_share": 0.1, "short_share": 0.1},
+    {"user": "nobody"},
+    {"user": "u001", "n": 0},
+    {"user": "u001", "m": 1},
+    {},
+    [],
+    "text",
+    {"model": "none"},
+]
 USUAL = "Content-Type: application/json; charset=utf-8"  # means the same, and is not what the desk looks for
 
 
@@ -118,6 +131,14 @@ def test_a_body_that_is_not_plain_is_read_by_the_app(here, content):
     ]
     (head, first), (other, second) = (answer_to(here, one) for one in sent)
     assert (head["status"], first) == (other["status"], second)
+
+
+def test_a_list_with_a_share_of_the_tail_counts_as_one_with_a_rule(here, monkeypatch):
+    ways = watched(here, monkeypatch)
+    for n in (125, 126):
+        answer_to(here, plain({"user": "u001", "n": n}))
+        answer_to(here, plain({"user": "u001", "n": n, "long_share": 0.3}))
+    assert ways == ["desk", "desk", "desk", "usual"]
 
 
 def test_a_request_that_arrives_in_pieces_goes_the_usual_way(here):

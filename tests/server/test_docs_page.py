@@ -50,6 +50,18 @@ def test_whatever_the_schema_allows_or_forbids_is_answered_as_the_schema_says(fo
     assert tried > 100
 
 
+def test_the_schema_says_what_a_request_may_hold(client):
+    fields = client.get("/openapi.json").json()["components"]["schemas"]["RecommendBody"]["properties"]
+    assert fields["dial"]["deprecated"] is True and "long_share" in fields["dial"]["description"]
+    for name in ("long_share", "medium_share", "short_share"):
+        number, null = fields[name]["anyOf"]
+        assert (number["type"], number["minimum"], number["maximum"], null["type"]) == ("number", 0, 1, "null")
+    ids, weights, null = fields["adopted"]["anyOf"]
+    assert ids["type"] == "array" and weights["type"] == "object" and null["type"] == "null"
+    assert weights["additionalProperties"]["exclusiveMinimum"] == 0
+    assert not [name for name, field in fields.items() if field.get("deprecated") and name != "dial"]
+
+
 def test_the_reference_page_describes_every_route_and_fetches_nothing(client):
     page, found = client.get("/docs").text, client.get("/openapi.json").json()
     for path in found["paths"]:

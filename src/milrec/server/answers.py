@@ -50,6 +50,10 @@ class ListedFacts(ItemFacts):
 
     rank: int
     score: float
+    probability: float | None = Field(
+        description="chance that the user adopts it in a period as long as the one held out for validation; "
+        "null if the model has no probabilities"
+    )
     reasons: list[ReasonFacts]
 
 
@@ -61,6 +65,15 @@ class Shares(BaseModel):
     long: float
 
 
+class PriceFacts(BaseModel):
+    """What a share of the tail costs on average over users, as measured on validation."""
+
+    bonus: float = Field(description="λ: the probability that is paid for one more place in the tail")
+    amount: float = Field(description="the share, or the mean popularity, that it leads to")
+    hits: float = Field(description="expected of a list with it")
+    hits_without: float = Field(description="expected of a list without it")
+
+
 class RecommendAnswer(BaseModel):
     """A list, best item first."""
 
@@ -69,6 +82,11 @@ class RecommendAnswer(BaseModel):
     unmet: list[str] = Field(description="a sentence for each rule that could not be met, and for missing reasons")
     shares: Shares
     mean_popularity: float | None = Field(description="of the listed items; null for an empty list")
+    expected_hits: float | None = Field(
+        description="how many of the listed items the user is expected to adopt: the sum of their probabilities; "
+        "null if the model has none"
+    )
+    price: PriceFacts | None = Field(description="null if no share of the tail was asked for, nor the like")
 
 
 class BatchAnswer(BaseModel):
@@ -85,6 +103,13 @@ class Counts(BaseModel):
     long: int
 
 
+class ProbabilityFacts(BaseModel):
+    """How a model's probabilities were found."""
+
+    kind: str
+    held_out: int = Field(description="validation pairs that they were fitted to")
+
+
 class ModelFacts(BaseModel):
     """A model and the data that it was fitted on."""
 
@@ -95,6 +120,11 @@ class ModelFacts(BaseModel):
     n_items: int
     n_interactions: int
     intervals: Counts
+    probability: ProbabilityFacts | None = Field(description="null if the model has no probabilities")
+    tail_shares: Shares | None = Field(
+        description="of lists of 20 as the model makes them, on average over validation users; "
+        "null if it cannot make lists with a share of the tail"
+    )
     settings: dict[str, Any]
     fitted: dict[str, Any]
     loaded_at: str

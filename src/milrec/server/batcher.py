@@ -46,7 +46,7 @@ class _List:
     @property
     def size(self) -> int:
         """How much of a portion the list takes; folding a user in takes long, and longer still with reasons."""
-        size = work_in(self.query.n, self.query.reasons, len(self.query.rules))
+        size = work_in(self.query)
         if self.served.recommender.folds_in:
             if self.query.reasons:
                 return _PORTION

@@ -5,9 +5,14 @@ The options of `milrec serve` and the table in docs/serving.md say the same as t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from milrec.settings import Settings
+
+if TYPE_CHECKING:
+    from milrec.lists.query import Query
 
 
 class Limits(Settings):
@@ -31,6 +36,7 @@ class Limits(Settings):
     timeout: float = Field(30, ge=0.01, description="seconds before a request is given up")
 
 
-def work_in(n: int, reasons: int, n_rules: int) -> int:
-    """How much work a list is: n × (1 + reasons + rules)."""
-    return n * (1 + reasons + n_rules)
+def work_in(query: Query) -> int:
+    """How much work a list is: n × (1 + reasons + rules); a share of the tail, or the like, is one more rule."""
+    aims = sum(value is not None for value in query.aims.values())
+    return query.n * (1 + query.reasons + len(query.rules) + aims)

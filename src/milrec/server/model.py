@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from milrec.lists.answer import Listed
 
 _QUICK_BYTES = 64 << 20  # of weights that are read in about a millisecond
+_USUAL_LENGTH = 20
+_TAILS: tuple[Literal["short", "medium", "long"], ...] = ("short", "medium", "long")
 _LISTS_REMEMBERED = 1_000  # for each model: its live tail shares and coverage are over these
 
 
@@ -116,6 +118,7 @@ class Served:
             "n_items": train.n_items,
             "n_interactions": int(train.popularity().sum()),  # also of a model that was saved without its users
             "intervals": dict(zip(TAIL_NAMES, counts.tolist(), strict=True)),
+            **self._probability_facts(),
             "settings": settings.model_dump(mode="json"),
             "fitted": {
                 **{name: value for name, value in fitted.facts.items() if name not in left_out},
@@ -123,6 +126,13 @@ class Served:
             },
             "loaded_at": self.loaded_at,
         }
+
+    def _probability_facts(self) -> dict[str, Any]:
+        """How its probabilities were found, and the tail shares of its lists where no other are asked for."""
+        calibration, prices = self.recommender.fitted.calibration, self.recommender.fitted.prices
+        found = None if calibration is None else {"kind": calibration.kind, "held_out": calibration.held_out}
+        shares = prices and {tail: prices.curve(tail, _USUAL_LENGTH).at_bonus(0.0)[0] for tail in _TAILS}
+        return {"probability": found, "tail_shares": shares}
 
     def popularity_curve(self, points: int) -> dict[str, Any]:
         """Popularity by rank, at ranks that are evenly spaced on a logarithmic scale."""

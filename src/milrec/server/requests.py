@@ -6,6 +6,7 @@ A `Raw…` body has the schema of a body, but is only parsed: the functions here
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import (
@@ -13,12 +14,14 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     PlainValidator,
     StrictInt,
     StrictStr,
     ValidationError,
+    ValidatorFunctionWrapHandler,
 )
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
 
 from milrec.errors import SettingsError, cut
 from milrec.lists.query import Query
@@ -34,7 +37,7 @@ def read_request(raw: Any, limits: Limits) -> RecommendBody:
     """A request for one list."""
     _check_keys(raw, RecommendBody, 'a request is an object, for example {"user": "u1"}')
     for name in _ID_LISTS:
-        if isinstance(raw.get(name), list) and len(raw[name]) > limits.max_ids:
+        if isinstance(raw.get(name), list | dict) and len(raw[name]) > limits.max_ids:
             raise SettingsError(f"'{name}' has more than {limits.max_ids:,} ids, the most that this server takes")
     rules = raw.get("rules")
     if isinstance(rules, list):
@@ -114,6 +117,33 @@ class _OneMistake:
 Id = Annotated[StrictStr | StrictInt, _OneMistake(), Field(description="an id, as text or as a whole number")]
 Ids = Annotated[list[Id], Field(fail_fast=True)]  # a thousand wrong ids are reported as one
 MOST_RULES = 20
+_LARGEST_WEIGHT = 1e30
+
+
+class _OrWeights:
+    """Lets an object {id: weight} stand for a list of ids; it is checked here, up to its first mistake."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_wrap_validator_function(_ids_or_weights, handler.generate_schema(Ids))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        weight = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": _LARGEST_WEIGHT}
+        return {"anyOf": [handler(schema), {"type": "object", "additionalProperties": weight}]}
+
+
+def _ids_or_weights(value: Any, ids: ValidatorFunctionWrapHandler) -> Any:
+    if not isinstance(value, dict):
+        return ids(value)
+    for item, weight in value.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < _LARGEST_WEIGHT:
+            raise SettingsError(f"the weight of item '{cut(item)}' must be a number above 0, not {shown(weight)}")
+    return value
+
+
+IdsOrWeights = Annotated[list[Id] | dict[str, float], _OrWeights()]
+
+
+Share = Annotated[float | None, Field(ge=0, le=1)]
 
 
 class Body(BaseModel):
@@ -128,7 +158,7 @@ class RecommendBody(Body):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
-                {"adopted": ["12", "40"], "rejected": ["7"], "n": 10, "dial": 0.5},
+                {"adopted": ["12", "40"], "rejected": ["7"], "n": 10, "long_share": 0.3},
                 {"user": "u0001", "n": 10, "rules": [{"tail": "long", "at_least": "30%"}], "reasons": 2},
             ]
         }
@@ -136,12 +166,33 @@ class RecommendBody(Body):
 
     model: StrictStr | None = Field(None, description="name of a model; by default the first one that is served")
     user: Id | None = Field(None, description="a known user, instead of adopted and rejected")
-    adopted: Ids | None = Field(None, description="items that a new user has or likes")
+    adopted: IdsOrWeights | None = Field(
+        None,
+        description='items that a new user has or likes; or an object with how often, such as {"12": 3, "40": 1}, '
+        "which matters to a model that was fitted with input_weights",
+    )
     rejected: Ids | None = Field(None, description="items that the new user does not like; they are never listed")
     n: StrictInt = Field(20, ge=1, description="length of the list")
     allow: Ids | None = Field(None, description="the only items that may be listed; by default all")
     exclude: Ids | None = Field(None, description="items that may not be listed")
-    dial: float = Field(0.0, description="rank by score - dial × ln(popularity): above 0 favours rarer items")
+    long_share: Share = Field(
+        None,
+        description="share of the list from the long tail, on average over users, at the least cost in expected hits; "
+        "at most one of long_share, medium_share, short_share, mean_popularity and long_bonus",
+    )
+    medium_share: Share = Field(None, description="the same for the medium tail")
+    short_share: Share = Field(None, description="the same for the short tail")
+    mean_popularity: float | None = Field(
+        None, gt=0, description="adopters per listed item at most, on average over users"
+    )
+    long_bonus: float | None = Field(
+        None, ge=-1, le=1, description="λ itself: rank by probability + λ, where λ is for long-tail items alone"
+    )
+    dial: float = Field(
+        0.0,
+        description="deprecated, use long_share: rank by score - dial × ln(popularity)",
+        json_schema_extra={"deprecated": True},  # pydantic's own mark would warn whenever the server looks at it
+    )
     rules: list[Rule] = Field(
         default_factory=list,
         max_length=MOST_RULES,
@@ -151,12 +202,13 @@ class RecommendBody(Body):
 
     @property
     def size(self) -> int:
-        return work_in(self.n, self.reasons, len(self.rules))
+        return work_in(self.query)
 
     @property
     def n_ids(self) -> int:
         return sum(len(ids) for ids in (self.adopted, self.rejected, self.allow, self.exclude) if ids)
 
+    @cached_property
     def query(self) -> Query:
         return Query(
             user=self.user,
@@ -168,6 +220,11 @@ class RecommendBody(Body):
             dial=self.dial,
             rules=self.rules,
             reasons=self.reasons,
+            long_share=self.long_share,
+            medium_share=self.medium_share,
+            short_share=self.short_share,
+            mean_popularity=self.mean_popularity,
+            long_bonus=self.long_bonus,
         )
 
 

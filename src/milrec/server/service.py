@@ -81,7 +81,7 @@ class Server:
 
     async def answer(self, body: RecommendBody) -> str:
         """An answer, as JSON."""
-        return await self.registry.batcher.answer(self.registry.model(body.model), body.query())
+        return await self.registry.batcher.answer(self.registry.model(body.model), body.query)
 
     async def answer_or_error(self, body: RecommendBody | MilrecError) -> str:
         """An answer in a batch: an error in one request does not affect the others."""

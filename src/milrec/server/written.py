@@ -39,18 +39,23 @@ class Writer:
     def written(self, asked: Asked, listed: Listed) -> str:
         """The answer to one request, as JSON."""
         scores = listed.scores.tolist()
+        chances = None if listed.probabilities is None else listed.probabilities.tolist()
+        hits = "null" if chances is None else sum(chances)
         if not math.isfinite(sum(scores)):
             raise not_finite()
         items = [self._items.get(number) or self._new(number) for number in listed.items.tolist()]
         reasons = self._reasons(asked, listed) if asked.wanted.reasons else [""] * len(items)
         rows = ",".join(
             [
-                f'{{"rank":{rank}{item.before}{score!r}{item.after}{why}]}}'
-                for rank, (item, score, why) in enumerate(zip(items, scores, reasons, strict=True), start=1)
+                f'{{"rank":{rank}{item.before}{score},"probability":{chance}{item.after}{why}]}}'
+                for rank, (item, score, chance, why) in enumerate(
+                    zip(items, scores, chances or ["null"] * len(items), reasons, strict=True), start=1
+                )
             ]
         )
         unmet = ",".join(map(quoted, listed.unmet))
-        return f'{self._head}{rows}],"unmet":[{unmet}],{_summary(items)}}}'
+        summary = f'{_summary(items)},"expected_hits":{hits},"price":{_price(asked)}'
+        return f'{self._head}{rows}],"unmet":[{unmet}],{summary}}}'
 
     def _new(self, number: int) -> _Item:
         """An item that has not been listed lately."""
@@ -82,6 +87,15 @@ def _summary(items: list[_Item]) -> str:
     shares = ",".join([f'"{name}":{tails.count(name) / max(len(tails), 1)!r}' for name in TAIL_NAMES])
     mean = repr(sum([item.popularity for item in items]) / len(items)) if items else "null"
     return f'"shares":{{{shares}}},"mean_popularity":{mean}'
+
+
+def _price(asked: Asked) -> str:
+    """Of the share of the tail that was asked for, or the like."""
+    price = asked.wanted.price
+    if price is None:
+        return "null"
+    facts = {"bonus": price.bonus, "amount": price.amount, "hits": price.hits, "hits_without": price.hits_without}
+    return "{" + ",".join([f'"{name}":{value!r}' for name, value in facts.items()]) + "}"
 
 
 def not_finite() -> DataError:

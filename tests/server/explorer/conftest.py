@@ -32,6 +32,14 @@ def recommenders(folders):
 
 
 @pytest.fixture(scope="session")
+def uncertain(folders):
+    """One of the models without its probabilities, as 0.1 saved it."""
+    out = folders[0].parent.parent / "uncertain"
+    milrec.Recommender(replace(milrec.load(folders[2]).fitted, calibration=None)).save(out)
+    return out
+
+
+@pytest.fixture(scope="session")
 def address(folders):
     before = [(folder / MANIFEST).stat().st_mtime_ns for folder in folders]
     with served("serve-demo", "--out", str(folders[0].parent)) as address:

@@ -23,16 +23,16 @@ def test_titles_are_text_whatever_they_hold(opened):
 
 
 def hold_the_first_dial(page):
-    """Asks with a dial of 0.1 and keeps the answer back."""
+    """Asks for a share of 10 % and keeps the answer back."""
     held = []
 
     def hold(route):
-        first = route.request.post_data_json["requests"][0]["dial"] == 0.1
+        first = route.request.post_data_json["requests"][0].get("long_share") == 0.1
         held.append(route) if first else route.continue_()
 
     page.route("**/v1/recommend/batch", hold)
     with page.expect_request("**/v1/recommend/batch"):
-        page.locator("#dial-number").fill("0.1")
+        page.locator("#dial-number").fill("10")
     return held
 
 
@@ -40,11 +40,11 @@ def test_answers_that_come_late_are_dropped(opened, recommenders):
     page = opened("#liked=i001&model=mil")
     settled(page)
     held = hold_the_first_dial(page)
-    page.locator("#dial-number").fill("0.9")
+    page.locator("#dial-number").fill("90")
     settled(page)
     held[0].continue_()
     settled(page)
-    assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001"], dial=0.9)["item"].to_pylist()
+    assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001"], long_share=0.9)["item"].to_pylist()
 
 
 def test_answers_that_come_while_more_is_typed_are_dropped(browser, address, recommenders):
@@ -59,14 +59,14 @@ def check_that_late_answers_are_dropped(page, address, recommenders):
     settled(page)
     held = hold_the_first_dial(page)
     page.clock.pause_at(page.evaluate("Date.now() + 1000"))
-    page.locator("#dial-number").fill("0.9")
+    page.locator("#dial-number").fill("90")
     held[0].continue_()
     held[0].request.response()  # waits for the answer, or for the page to have dropped it
     page.evaluate("fetch('/healthz').then(answer => answer.text())")  # what came before this has been looked at
     expect(page.locator("#lists")).to_have_attribute("aria-busy", "true")
     page.clock.resume()
     settled(page)
-    assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001"], dial=0.9)["item"].to_pylist()
+    assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001"], long_share=0.9)["item"].to_pylist()
 
 
 def changed_facts(page, path, change):
@@ -118,7 +118,7 @@ def test_a_model_that_was_loaded_anew_is_noticed(opened):
         page.locator("#dial").press("ArrowRight")
     expect(page.locator("#catalogue")).to_contain_text("999 items")
     settled(page)
-    assert fragment(page)["dial"] == ["0.01"]
+    assert float(fragment(page)["long"][0]) > 0
 
 
 def test_a_curve_that_comes_late_does_not_replace_that_of_the_model_shown(opened):

@@ -15,7 +15,7 @@ def test_a_shared_link_brings_everything_back(opened):
     page = opened("#model=mil&model=ce-point&liked=i004")
     settled(page)
     add(page, "disliked", "the s")
-    page.locator("#dial-number").fill("-0.25")
+    page.locator("#dial-number").fill("25")
     page.locator("#n").fill("7")
     page.get_by_text("Rules for the list").click()
     page.locator("#rule-amount").fill("40")
@@ -25,7 +25,7 @@ def test_a_shared_link_brings_everything_back(opened):
     page.get_by_role("button", name="Copy link").click()
     expect(page.locator("#copied")).to_have_text("Copied.")
     link = page.evaluate("navigator.clipboard.readText()")
-    assert link == page.url
+    assert link == page.url and fragment(page)["long"] == ["0.25"] and "dial" not in fragment(page)
 
     def shown():
         texts = page.locator("#lists, #liked-chips, #disliked-chips, #rules").all_inner_texts()
@@ -43,7 +43,7 @@ def test_every_state_survives_the_address(opened):
     page = opened()
     state = {
         "models": ["a&b", "c d"], "who": "taste", "user": None, "liked": ["1", "x=y#ü%"], "disliked": ["<b>"],
-        "dial": -0.05, "n": 50,
+        "long": 0.07, "dial": 0, "n": 50,
         "rules": [
             {"tail": "long", "sign": ">=", "amount": 12.5, "unit": "%", "first": None},
             {"tail": "short", "sign": "<=", "amount": 2, "unit": "", "first": 10},
@@ -54,6 +54,8 @@ def test_every_state_survives_the_address(opened):
     assert page.evaluate(there_and_back, state) == {"state": state, "notes": []}
     known = {**state, "who": "user", "user": "u 1&2", "liked": [], "disliked": []}
     assert page.evaluate(there_and_back, known) == {"state": known, "notes": []}
+    old = {**state, "long": None, "dial": -0.05}
+    assert page.evaluate(there_and_back, old) == {"state": old, "notes": []}
 
 
 def test_another_address_in_the_same_tab_is_followed(opened):
@@ -132,7 +134,11 @@ def test_the_page_takes_the_rules_that_the_library_takes(opened):
             1,
         ),
         ("liked=i001&model=other", "This server has no model 'other'", 3),
-        ("liked=i001&dial=fast", "The link sets the dial to 'fast', which is not a number; it is at 0.", 3),
+        ("liked=i001&dial=fast", "The link sets the old dial to 'fast', which is not a number; it is off.", 3),
+        ("liked=i001&dial=0.5", "This link uses the old popularity dial, which is deprecated", 3),
+        ("liked=i001&dial=0.5&long=0.2", "has a long-tail share and the old dial; the long-tail share is used.", 3),
+        ("liked=i001&long=30", "a long-tail share of '30', which is not a number from 0 to 1; the dial is off.", 3),
+        ("liked=i001&long=", "a long-tail share of '', which is not a number from 0 to 1; the dial is off.", 3),
         ("liked=i001&n=9999", "The link asks for '9999' items; a list here has 1 to 100, so 20 are shown.", 3),
         ("liked=i001&rule=more", "The link has a rule 'more' that cannot be read", 3),
     ],
@@ -177,7 +183,7 @@ def test_a_key_is_asked_for_and_a_lost_server_is_said(opened, folders, tmp_path)
         assert page.evaluate("localStorage.length") == 0 and key not in page.url
         page.reload()
         settled(page)  # the key lasts as long as the tab
-    page.locator("#dial-number").fill("0.5")
+    page.locator("#dial-number").fill("50")
     expect(page.locator("#notes .bad")).to_contain_text("The server does not answer; is it still running?")
     expect(page.locator("#notes .bad")).to_contain_text("The lists below are from before.")
     assert len(listed(page, "mil")) == 20  # what was there stays, in grey

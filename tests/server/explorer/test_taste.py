@@ -3,7 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
-from exploring import NAMES, add, fragment, listed, settled, titles_of
+import milrec
+from exploring import NAMES, add, fragment, listed, served, settled, titles_of
 
 pytestmark = pytest.mark.xdist_group("pages")  # one worker: a browser takes long to start
 
@@ -63,47 +64,166 @@ def test_the_combobox_is_worked_by_keys(opened):
     expect(page.get_by_text("Nothing found for 'no such title'.")).to_be_visible()
 
 
-def test_the_dial_reranks_and_says_what_it_did(opened, recommenders):
+def check_what_the_dial_did(page, recommender, name, **dial):
+    """The column of a model says how its list differs from the one with the dial off."""
+    turned, straight = (recommender.recommend_new(["i001", "i002"], **wish) for wish in (dial, {}))
+    assert listed(page, name) == turned["item"].to_pylist()
+    column = page.locator(f'[data-model="{name}"]')
+    fresh = set(turned["item"].to_pylist()) - set(straight["item"].to_pylist())
+    expect(column.locator(".changed")).to_have_text(f"{len(fresh)} of 20 are here because of the dial")
+    expect(column.locator(".moved.new")).to_have_count(len(fresh))
+    for tail in ("short", "medium", "long"):
+        share = turned["tail"].to_pylist().count(tail) / 20
+        expect(column.locator(f"[data-share={tail}]")).to_have_text(f"{round(100 * share)} %")
+    hits, without = (said_hits(sum(one["probability"].to_pylist())) for one in (turned, straight))
+    expect(column.locator(".hits")).to_have_text(f"{hits} expected hits, {without} with the dial off")
+
+
+def said_hits(number):
+    return f"{number:.1f}" if number >= 10 else f"{number:.2f}" if number >= 1 else significant(number)
+
+
+def significant(number):
+    """With two significant digits."""
+    return "< 0.001" if number < 0.001 else f"{number:#.2g}".removesuffix(".")
+
+
+def test_the_dial_asks_all_models_for_the_same_share(opened, recommenders):
     page = opened("#liked=i001&liked=i002")
     settled(page)
-    page.locator("#dial").focus()
-    for _ in range(30):
-        page.keyboard.press("ArrowRight")
+    dial, number = page.locator("#dial"), page.locator("#dial-number")
+    assert dial.get_attribute("aria-valuetext") == "off, lists as the models make them"
+    assert number.input_value() == "" and number.get_attribute("placeholder") == "off"
+    expect(page.locator("#dial-off")).to_be_hidden()
+    dial.focus()
+    page.keyboard.press("End")
+    for _ in range(60):
+        page.keyboard.press("ArrowLeft")
     settled(page)
-    assert fragment(page)["dial"] == ["0.3"] and page.locator("#dial-number").input_value() == "0.3"
+    assert fragment(page)["long"] == ["0.4"] and number.input_value() == "40"
+    assert dial.get_attribute("aria-valuetext") == "40 % of the list from the long tail"
     for name, recommender in recommenders.items():
-        turned = recommender.recommend_new(["i001", "i002"], dial=0.3)
-        straight = recommender.recommend_new(["i001", "i002"])["item"].to_pylist()
-        assert listed(page, name) == turned["item"].to_pylist()
-        column = page.locator(f'[data-model="{name}"]')
-        fresh = [item for item in turned["item"].to_pylist() if item not in straight]
-        expect(column.locator(".changed")).to_have_text(f"{len(fresh)} of 20 are here because of the dial")
-        expect(column.locator(".moved.new")).to_have_count(len(fresh))
-        for tail in ("short", "medium", "long"):
-            share = turned["tail"].to_pylist().count(tail) / 20
-            expect(column.locator(f"[data-share={tail}]")).to_have_text(f"{round(100 * share)} %")
+        check_what_the_dial_did(page, recommender, name, long_share=0.4)
     expect(page.locator("#said")).to_contain_text("from the long tail")
-
-
-def test_a_number_beyond_the_slider_is_taken(opened, recommenders):
-    page = opened("#liked=i001&model=mil")
-    page.locator("#dial-number").fill("7.5")
+    expect(page.locator("#said")).to_contain_text("expected hits")
+    page.get_by_role("button", name="Turn off").press("Enter")
     settled(page)
-    turned = recommenders["mil"].recommend_new(["i001"], dial=7.5)["item"].to_pylist()
-    assert listed(page, "mil") == turned
-    page.locator("#dial-number").fill("")
+    assert "long" not in fragment(page) and number.input_value() == ""
+    assert page.evaluate("document.activeElement.id") == "dial"
+    assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001", "i002"])["item"].to_pylist()
+    expect(page.locator('[data-model="mil"] .changed')).to_have_text("The dial is off")
+
+
+def test_a_dial_that_is_off_rests_where_the_first_model_is_by_itself(opened, recommenders):
+    natural = recommenders["multinomial"].fitted.prices.curve("long", 20).at_bonus(0.0)[0]
+    page = opened("#liked=i001&model=multinomial&model=mil")
+    settled(page)
+    expect(page.locator("#dial")).to_have_value(str(round(100 * natural)))
+
+
+def test_a_share_can_be_typed(opened, recommenders):
+    page = opened("#liked=i001&model=mil")
+    settled(page)
+    number = page.locator("#dial-number")
+    number.fill("62.5")
+    settled(page)
+    turned = recommenders["mil"].recommend_new(["i001"], long_share=0.625)["item"].to_pylist()
+    assert listed(page, "mil") == turned and fragment(page)["long"] == ["0.625"]
+    number.fill("120")
+    expect(page.locator("#dial-wrong")).to_have_text("A share is 0 to 100 %.")
+    expect(number).to_have_attribute("aria-invalid", "true")
     page.locator("#n").focus()
-    expect(page.locator("#dial-number")).to_have_value("7.5")  # a blank field says again what is in force
+    expect(number).to_have_value("62.5")  # the field says again what is in force
+    expect(page.locator("#dial-wrong")).to_be_empty()
     assert listed(page, "mil") == turned
+    number.fill("")
+    settled(page)
+    assert "long" not in fragment(page)
+    assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001"])["item"].to_pylist()
+
+
+def test_each_item_has_its_probability(opened, recommenders):
+    page = opened("#liked=i001&model=ce-point")
+    settled(page)
+    chances = recommenders["ce-point"].recommend_new(["i001"])["probability"].to_pylist()
+    shown = [f"chance {significant(100 * one)} %" for one in chances]
+    assert page.locator(".chance").all_text_contents() == shown
+    title = page.locator(".chance").first.get_attribute("title")
+    assert title == "chance that this user adopts it within a period as long as the one held out for validation"
+    expect(page.locator("#chance-said")).to_contain_text("Expected hits are the sum of these chances.")
+    expect(page.locator(".hits")).to_have_text(f"{said_hits(sum(chances))} expected hits")
+
+
+CHANCES = """async values => {
+  const { chance, hits } = await import('/web/dom.js');
+  return values.map(value => [chance(value), hits(value)]);
+}"""
+
+
+def test_probabilities_are_shown_with_two_digits(opened):
+    page = opened()
+    said = {
+        0.9991: ["> 99 %", "1.0"],
+        0.32: ["32 %", "0.32"],
+        0.0996: ["10 %", "0.10"],
+        0.03: ["3.0 %", "0.030"],
+        0.00321: ["0.32 %", "0.0032"],
+        0.000012: ["0.0012 %", "< 0.001"],
+        0: ["< 0.001 %", "< 0.001"],
+    }
+    assert page.evaluate(CHANCES, list(said)) == list(said.values())
+
+
+def test_an_old_link_shows_what_the_old_dial_lists(opened, recommenders):
+    page = opened("#liked=i001&liked=i002&dial=0.3")
+    settled(page)
+    expect(page.locator("#notes .box")).to_contain_text("deprecated")
+    expect(page.locator("#notes .box")).to_contain_text("Use the long-tail share instead")
+    expect(page.locator("#dial-said")).to_contain_text("The old popularity dial of the link is at 0.3")
+    for name, recommender in recommenders.items():
+        check_what_the_dial_did(page, recommender, name, dial=0.3)
+    page.locator("#n").fill("20")
+    settled(page)
+    assert fragment(page)["dial"] == ["0.3"]  # as long as nobody touches the new one
+    page.locator("#dial-number").fill("30")
+    settled(page)
+    assert fragment(page)["long"] == ["0.3"] and "dial" not in fragment(page)
+    expect(page.locator("#notes .box")).to_have_count(0)
+    check_what_the_dial_did(page, recommenders["mil"], "mil", long_share=0.3)
+
+
+def test_a_model_without_probabilities_says_so_and_lists_without_the_dial(opened, folders, uncertain):
+    with served("serve", str(folders[2]), str(uncertain)) as base:
+        page = opened("#liked=i001&long=0.9", base)
+        settled(page)
+        straight = milrec.load(uncertain).recommend_new(["i001"])["item"].to_pylist()
+        assert listed(page, "uncertain") == straight != listed(page, "mil")
+        column = page.locator('[data-model="uncertain"]')
+        expect(column.locator(".box")).to_have_text(
+            "This model has no probabilities, which the dial goes by: its list is as the model makes it."
+        )
+        expect(column.locator(".chance, .hits, .changed")).to_have_count(0)
+        expect(page.locator('[data-model="mil"] .chance')).to_have_count(20)
+        page.get_by_role("checkbox", name="mil").press("Space")
+        settled(page)
+        expect(page.locator("#chance-said")).to_be_hidden()
+        expect(page.locator("#dial")).to_be_disabled()
+        expect(page.locator("#dial-said")).to_contain_text("The chosen models have no probabilities")
+        page.get_by_role("button", name="Turn off").click()
+        settled(page)
+        expect(column.locator(".box")).to_have_count(0)
+        expect(column.locator(".hits")).to_have_text("This model has no probabilities")
 
 
 def test_the_lists_to_compare_with_are_asked_for_without_reasons(opened):
     page = opened("#liked=i001&model=mil&model=ce-point")
     settled(page)
     with page.expect_request("**/v1/recommend/batch") as asked:
-        page.locator("#dial-number").fill("0.2")
+        page.locator("#dial-number").fill("20")
     requests = asked.value.post_data_json["requests"]
-    assert [(one["dial"], one["reasons"]) for one in requests] == [(0.2, 2), (0.2, 2), (0, 0), (0, 0)]
+    shares = [(one.get("long_share"), one["reasons"]) for one in requests]
+    assert shares == [(0.2, 2), (0.2, 2), (None, 0), (None, 0)]
+    assert not any("dial" in one for one in requests)
 
 
 def test_models_stand_side_by_side_and_say_what_they_share(opened, recommenders):

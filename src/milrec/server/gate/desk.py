@@ -105,7 +105,7 @@ class Desk:
         together = [one for one in self._waiting.values() if one.served is first.served][:_AT_ONCE]
         for one in together:
             self._making[one.caller] = self._waiting.pop(one.caller)
-        queries = [one.body.query() for one in together]
+        queries = [one.body.query for one in together]
         try:
             if len(together) == 1:
                 return self._end(together, self._batcher.answer_now(first.served, queries))

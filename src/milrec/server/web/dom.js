@@ -35,5 +35,15 @@ export const count = (number) => Number(number).toLocaleString("en");
 
 export const percent = (share) => `${Math.round(100 * share)} %`;
 
+// A probability with two significant digits: 32 % · 3.2 % · 0.32 %
+export function chance(probability) {
+  const value = 100 * probability;
+  if (value >= 99.5) return "> 99 %";
+  return value < 0.001 ? "< 0.001 %" : `${value.toPrecision(2)} %`;
+}
+
+// Expected hits: 12.3 · 2.25 · 0.034
+export const hits = (number) => (number >= 10 ? number.toFixed(1) : number >= 1 ? number.toFixed(2) : number < 0.001 ? "< 0.001" : number.toPrecision(2));
+
 // A number as short as a person would say it: 1,204 · 87 · 3.4
 export const about = (number) => (number >= 10 ? count(Math.round(number)) : Number(number).toFixed(1));

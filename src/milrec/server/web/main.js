@@ -3,11 +3,13 @@
 import * as api from "./api.js";
 import { combobox } from "./combobox.js";
 import { light, popularityFigure } from "./curve.js";
-import { byId, count, later, make, percent } from "./dom.js";
+import { listenToDial, showDial, showDialNumber } from "./dial.js";
+import { byId, count, hits, later, make, percent } from "./dom.js";
 import { itemOf, keepItem, learnCurve, learnItems } from "./learnt.js";
 import { column, nameOf, showColumns } from "./results.js";
-import { LONGEST, MOST_MODELS, emptyState, isLength, namesSomebody, parseRule, readState, requestOf, ruleSentence, undialledRequest, whyNot, writeState } from "./state.js";
+import { LONGEST, MOST_MODELS, canAim, emptyState, isLength, isTurned, namesSomebody, parseRule, readState, requestOf, ruleSentence, unturnedRequest, whyNot, writeState } from "./state.js";
 
+const OLD_DIAL = "This link uses the old popularity dial, which is deprecated: it moves each model by a different amount. Use the long-tail share instead, which means the same for all.";
 const COLOURS = { mil: "mil", pointwise: "ce", multinomial: "multi" };
 
 let state = emptyState();
@@ -166,7 +168,7 @@ async function showUser(signal) {
 
 // The number fields as the state has them; one that is being typed in keeps its text.
 function showNumbers(typing = document.activeElement) {
-  if (typing !== byId("dial-number")) byId("dial-number").value = state.dial;
+  showDialNumber(state, typing);
   if (typing === byId("n")) return;
   byId("n").value = state.n;
   judgeLength(state.n);
@@ -174,10 +176,7 @@ function showNumbers(typing = document.activeElement) {
 
 function showControls() {
   showNumbers();
-  byId("dial").value = state.dial;
-  byId("dial").setAttribute("aria-valuetext", state.dial === 0 ? "0, lists as the models make them" : `${state.dial}, ${state.dial > 0 ? "rarer" : "more popular"} items first`);
-  byId("dial-said").textContent = state.dial === 0 ? "At 0 the lists are as the models make them."
-    : state.dial > 0 ? "Above 0 rarer items move up." : "Below 0 more popular items move up.";
+  showDial(state, chosen());
   if (state.rules.length) byId("rules-part").open = true;
   byId("rules").replaceChildren(...state.rules.map((rule) => make("li", { class: "chip" }, make("span", {}, ruleSentence(rule)),
     make("button", { type: "button", "aria-label": `Remove the rule: ${ruleSentence(rule)}`, onclick: () => {
@@ -198,10 +197,10 @@ function addRule(event) {
   update();
 }
 
-function changeDial(text) {
-  const dial = Number(text);
-  if (text.trim() === "" || !Number.isFinite(dial)) return;
-  state.dial = dial;
+function changeShare(share) {
+  state.long = share;
+  state.dial = 0; // the old one makes way
+  byId("notes").querySelector(".old-dial")?.remove();
   showControls();
   updateSoon();
 }
@@ -258,15 +257,18 @@ function updateSoon() {
 
 async function fetchLists(signal) {
   if (!namesSomebody(state)) return null;
-  const requests = state.models.map((name) => requestOf(state, name));
-  if (state.dial !== 0) requests.push(...state.models.map((name) => undialledRequest(state, name)));
+  const own = chosen();
+  const turned = own.filter((model) => isTurned(state, model));
+  const requests = [...own.map((model) => requestOf(state, model)), ...turned.map((model) => unturnedRequest(state, model))];
   return api.recommend(requests, signal);
 }
 
 function showLists(answers) {
+  const turned = chosen().filter((model) => isTurned(state, model));
   const entries = chosen().map((model, place) => {
-    const without = state.dial === 0 ? null : answers[state.models.length + place];
-    return { model, place, colour: model.colour, answer: answers[place], without: without?.error ? null : without };
+    const without = turned.includes(model) ? answers[state.models.length + turned.indexOf(model)] : null;
+    const unable = state.long !== null && !canAim(model);
+    return { model, place, colour: model.colour, answer: answers[place], without: without?.error ? null : without, unable };
   });
   const errors = new Set(entries.map((entry) => entry.answer.error));
   shown = entries.filter((entry) => !entry.answer.error);
@@ -277,7 +279,13 @@ function showLists(answers) {
     showColumns(byId("lists"), entries.map((entry) => column(entry, shown.filter((other) => other !== entry), curve.popularity[0])));
   }
   drawCurve();
-  byId("said").textContent = shown.map((entry) => `${entry.model.name}: ${percent(entry.answer.shares.long ?? 0)} from the long tail`).join("; ");
+  byId("chance-said").hidden = shown.every((entry) => entry.answer.expected_hits === null);
+  byId("said").textContent = shown.map((entry) => `${entry.model.name}: ${spoken(entry.answer)}`).join("; ");
+}
+
+function spoken(answer) {
+  const share = `${percent(answer.shares.long ?? 0)} from the long tail`;
+  return answer.expected_hits === null ? share : `${share}, ${hits(answer.expected_hits)} expected hits`;
 }
 
 function drawCurve() {
@@ -292,6 +300,7 @@ function drawCurve() {
 async function showInvitation() {
   shown = [];
   drawCurve();
+  byId("chance-said").hidden = true;
   byId("said").textContent = "";
   const [model] = chosen();
   const nobody = { model: model.name, adopted: [], n: 6 };
@@ -346,9 +355,7 @@ function listen() {
     update();
     byId("liked").focus();
   });
-  byId("dial").addEventListener("input", () => changeDial(byId("dial").value));
-  byId("dial-number").addEventListener("input", () => changeDial(byId("dial-number").value));
-  byId("dial-number").addEventListener("blur", () => (byId("dial-number").value = state.dial));
+  listenToDial(changeShare, () => showDialNumber(state, null));
   byId("n").addEventListener("input", () => changeLength(byId("n").value));
   byId("rule-form").addEventListener("submit", addRule);
   byId("copy").addEventListener("click", copyLink);
@@ -372,6 +379,7 @@ function open() {
   const { state: given, notes } = readState(location.hash);
   byId("notes").replaceChildren();
   for (const sentence of notes) say("warn", sentence);
+  if (given.dial !== 0) say("warn old-dial", OLD_DIAL);
   state = given;
   chooseModels();
   showNumbers(null);

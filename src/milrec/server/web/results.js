@@ -1,8 +1,9 @@
 // The lists, a column per model: facts above, items below, and what the dial changed.
 
-import { about, count, make, percent } from "./dom.js";
+import { about, chance, count, hits, make, percent } from "./dom.js";
 
 const TAILS = ["short", "medium", "long"];
+const CHANCE = "chance that this user adopts it within a period as long as the one held out for validation";
 
 export const nameOf = (item) => item.title ?? item.item;
 
@@ -13,7 +14,8 @@ export function changes(answer, without) {
   return { marks, fresh: [...marks.values()].filter((mark) => mark === "new").length };
 }
 
-// One column. entry: {model, colour, answer, without}; others: the other entries with an answer.
+// One column. entry: {model, colour, answer, without, unable}; others: the other entries with an answer.
+// without: the answer with the dial off, null where it is off; unable: the dial is on, and not for this model.
 export function column(entry, others, mostPopular) {
   const { model, answer, without } = entry;
   const id = `list-${entry.place}`;
@@ -26,7 +28,10 @@ export function column(entry, others, mostPopular) {
     return section;
   }
   const { marks, fresh } = changes(answer, without ?? answer);
-  section.append(facts(answer, without, fresh, others));
+  if (entry.unable) {
+    section.append(make("p", { class: "box warn unable" }, "This model has no probabilities, which the dial goes by: its list is as the model makes it."));
+  }
+  section.append(facts(entry, fresh, others));
   if (answer.unmet.length) {
     section.append(make("div", { class: "box warn unmet" }, make("p", {}, "Some rules could not be met:"),
       make("ul", {}, answer.unmet.map((sentence) => make("li", {}, sentence)))));
@@ -37,19 +42,25 @@ export function column(entry, others, mostPopular) {
   return section;
 }
 
-function facts(answer, without, fresh, others) {
+function facts({ answer, without, unable }, fresh, others) {
   const length = answer.items.length;
+  const off = (value) => [", ", make("span", { class: "soft" }, `${value} with the dial off`)];
   const lines = [
-    make("li", {}, make("b", {}, answer.mean_popularity === null ? "–" : about(answer.mean_popularity)), " adopters per item on average",
-      without && without.mean_popularity !== null && make("span", { class: "soft" }, ` (${about(without.mean_popularity)} with the dial at 0)`)),
+    answer.expected_hits === null
+      ? !unable && make("li", { class: "hits soft" }, "This model has no probabilities")
+      : make("li", { class: "hits", title: overUsers(answer.price) }, make("b", {}, hits(answer.expected_hits)), " expected hits", without && off(hits(without.expected_hits))),
+    make("li", {}, make("b", {}, answer.mean_popularity === null ? "–" : about(answer.mean_popularity)), " adopters per item",
+      without && without.mean_popularity !== null && off(about(without.mean_popularity))),
     without
       ? make("li", { class: "changed" }, make("b", {}, `${fresh} of ${length}`), " are here because of the dial")
-      : make("li", { class: "changed soft" }, "The dial is at 0"),
+      : !unable && make("li", { class: "changed soft" }, "The dial is off"),
     ...others.map((other) => make("li", { class: "overlap" }, make("span", { class: `swatch ${other.colour}` }),
       make("b", {}, `${shared(answer, other.answer)} of ${length}`), ` also in ${other.model.name}`)),
   ];
   return make("div", { class: "facts" }, shares(answer.shares), make("ul", {}, lines));
 }
+
+const overUsers = (price) => price && `On average over users: ${hits(price.hits)} expected hits, ${hits(price.hits_without)} with the dial off`;
 
 function shared(answer, other) {
   const there = new Set(other.items.map((item) => item.item));
@@ -79,7 +90,8 @@ function row(item, mark, others, mostPopular) {
   return make("li", { class: "item", "data-item": item.item, value: item.rank },
     make("span", { class: "rank", "aria-hidden": "true" }, item.rank),
     make("div", { class: "what" },
-      make("div", { class: "title-line" }, make("span", { class: "title" }, nameOf(item)), moved(mark)),
+      make("div", { class: "title-line" }, make("span", { class: "title" }, nameOf(item)), moved(mark),
+        item.probability !== null && make("span", { class: "chance", title: CHANCE }, make("span", { class: "unseen" }, "chance "), chance(item.probability))),
       make("div", { class: "about" }, make("span", { class: `tail ${item.tail}` }, `${item.tail} tail`),
         make("span", { class: "bar", "aria-hidden": "true" }, bar),
         make("span", { class: "adopters" }, `${count(item.popularity)} ${item.popularity === 1 ? "adopter" : "adopters"}`)),
@@ -88,7 +100,7 @@ function row(item, mark, others, mostPopular) {
 }
 
 function moved(mark) {
-  if (mark === "new") return make("span", { class: "moved new", title: "not in the list with the dial at 0" }, "new");
+  if (mark === "new") return make("span", { class: "moved new", title: "not in the list with the dial off" }, "new");
   if (!mark) return null;
   const said = `${mark > 0 ? "up" : "down"} ${Math.abs(mark)} by the dial`;
   return make("span", { class: `moved ${mark > 0 ? "up" : "down"}`, title: said },

@@ -9,8 +9,8 @@ const MOST_ITEMS = 1e9; // as the server counts them in rules
 const RULE = /^(short|medium|long)\s*(>=|<=)\s*(\d+(?:\.\d{1,6})?)\s*(%?)(?:\s+in\s+(\d+))?$/;
 
 export const emptyState = () => ({
-  models: [], who: "taste", user: null, liked: [], disliked: [], dial: 0, n: DEFAULT_LENGTH, rules: [],
-});
+  models: [], who: "taste", user: null, liked: [], disliked: [], long: null, dial: 0, n: DEFAULT_LENGTH, rules: [],
+}); // long: the share of the long tail, null where the dial is off; dial: the old one, which links alone can bring
 
 // The state in a fragment, and a sentence for each part that could not be taken from it.
 export function readState(fragment) {
@@ -23,10 +23,16 @@ export function readState(fragment) {
   state.disliked = [...new Set(given.getAll("disliked"))].filter((item) => !state.liked.includes(item));
   state.who = state.user !== null && state.liked.length + state.disliked.length === 0 ? "user" : "taste";
   if ((given.get("who") ?? given.get("whom")) === "user") state.who = "user";
+  if (given.has("long")) {
+    const long = numberIn(given.get("long"));
+    if (isShare(long)) state.long = long;
+    else notes.push(`The link asks for a long-tail share of '${given.get("long")}', which is not a number from 0 to 1; the dial is off.`);
+  }
   if (given.has("dial")) {
-    const dial = Number(given.get("dial"));
-    if (Number.isFinite(dial) && given.get("dial").trim() !== "") state.dial = dial;
-    else notes.push(`The link sets the dial to '${given.get("dial")}', which is not a number; it is at 0.`);
+    const dial = numberIn(given.get("dial"));
+    if (!Number.isFinite(dial)) notes.push(`The link sets the old dial to '${given.get("dial")}', which is not a number; it is off.`);
+    else if (dial && state.long !== null) notes.push("The link has a long-tail share and the old dial; the long-tail share is used.");
+    else state.dial = dial;
   }
   if (given.has("n")) {
     const n = Number(given.get("n"));
@@ -52,11 +58,16 @@ export function writeState(state) {
     for (const item of state.liked) out.append("liked", item);
     for (const item of state.disliked) out.append("disliked", item);
   }
+  if (state.long !== null) out.append("long", state.long);
   if (state.dial !== 0) out.append("dial", state.dial);
   if (state.n !== DEFAULT_LENGTH) out.append("n", state.n);
   for (const rule of state.rules) out.append("rule", ruleText(rule));
   return out.toString();
 }
+
+const numberIn = (text) => (text.trim() === "" ? NaN : Number(text));
+
+export const isShare = (share) => share >= 0 && share <= 1;
 
 export const isLength = (n) => Number.isInteger(n) && n >= 1 && n <= LONGEST;
 
@@ -89,6 +100,12 @@ export function ruleSentence(rule) {
   return `${rule.sign === ">=" ? "at least" : "at most"} ${amount} of ${part} from the ${rule.tail} tail`;
 }
 
+// A model without probabilities makes its lists without the dial.
+export const canAim = (model) => model.tail_shares !== null;
+
+// Whether the dial, or the old one, is at work in a model's list.
+export const isTurned = (state, model) => state.dial !== 0 || (state.long !== null && canAim(model));
+
 // The state as the body of a request for one model.
 export function requestOf(state, model) {
   const who = state.who === "user" ? { user: state.user } : { adopted: state.liked, rejected: state.disliked };
@@ -97,11 +114,12 @@ export function requestOf(state, model) {
     [rule.sign === ">=" ? "at_least" : "at_most"]: rule.unit ? `${rule.amount}%` : rule.amount,
     ...(rule.first ? { first: rule.first } : {}),
   }));
-  return { model, ...who, n: state.n, dial: state.dial, rules, reasons: 2 };
+  const dial = state.dial !== 0 ? { dial: state.dial } : isTurned(state, model) ? { long_share: state.long } : {};
+  return { model: model.name, ...who, n: state.n, ...dial, rules, reasons: 2 };
 }
 
-// The same list with the dial at 0, to compare with; its reasons, which can be slow to find, are not shown.
-export const undialledRequest = (state, model) => ({ ...requestOf(state, model), dial: 0, reasons: 0 });
+// The same list with the dial off, to compare with; its reasons, which can be slow to find, are not shown.
+export const unturnedRequest = (state, model) => ({ ...requestOf({ ...state, long: null, dial: 0 }, model), reasons: 0 });
 
 // Whether there is anybody yet to make a list for.
 export const namesSomebody = (state) =>
