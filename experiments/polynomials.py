@@ -37,7 +37,7 @@ SEARCH_SEED, SEEDS = 0, (1, 2, 3)
 N_FACTORS, TARGET_FACTOR, CORRUPTION = 100, 50, 0.5
 BATCH, WARMUP, AVERAGING, AVERAGE_EVERY = 100, 200, 0.15, 10
 VALIDATE_EVERY, PATIENCE, LAST, VALIDATION_USERS = 50, 3, 2000, 2500
-MINUTES = 0.6  # of a fit, about, on one thread of a busy machine
+MINUTES = 0.5  # of a fit, about, on one core
 
 Setting = tuple[float, float]
 Terms = tuple[Tensor, Tensor]  # the loss of each item if it is adopted, and if it is missing
@@ -296,15 +296,20 @@ def table(found: dict[str, Any]) -> str:
     less = {one["loss"]: one for one in found["less MIL, ndcg@100"]}
     for name, loss in LOSSES.items():
         fits = [one for one in found["fits"] if one["loss"] == name and one["seed"] in SEEDS]
-        weight = f"{loss.weight:.3g}" if isinstance(loss, Polynomial) else "–"
+        weight = plain(loss.weight) if isinstance(loss, Polynomial) else "–"
         steps = round(float(np.mean([one["step"] for one in fits])))
-        cells = [name, weight, f"{fits[0]['rate']:g}", f"{fits[0]['decay']:g}", str(steps)]
+        cells = [name, weight, plain(fits[0]["rate"]), plain(fits[0]["decay"]), str(steps)]
         for measure, digits in (("ndcg@100", 4), ("recall@1", 4), ("long_share", 1)):
             values = [one[measure] for one in fits]
             cells.append(f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}")
         cells.append(f"{less[name]['difference']:+.4f}, {p_text(less[name]['p'])}" if name in less else "–")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def plain(number: float) -> str:
+    """1e6 and 5e-6, not 1e+06 and 5e-06."""
+    return f"{number:.3g}".replace("e+0", "e").replace("e-0", "e-")
 
 
 def p_text(p: float) -> str:

@@ -28,6 +28,7 @@ from milrec.training.presets import settings_for
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
 WORDS = " ".join(PAGE.split())
+TRIED = json.loads((ROOT / "docs" / "results" / "polynomials" / "ml-1m.json").read_text(encoding="utf-8"))
 PAIRS = ((5e1, 2), (1e3, 4), (2e4, 6), (5e5, 10), (1e6, 10), (5e6, 10), (5e9, 15))
 SHARES = (1e-4, 0.01, 0.1, 0.5, 0.9)
 BEST = (1e6, 10)  # A and γ
@@ -203,6 +204,7 @@ def test_half_the_target_factor_is_half_the_height_in_milrecs_own_loss():
 
 def test_the_numbers_on_target_sets():
     n_items, n_adopted, factor = 3510, 47, 50
+    assert TRIED["data"]["items"] == n_items and TRIED["n_drawn"] == factor * n_adopted
     says(f"draws {factor * n_adopted:,} items; a user with {n_adopted} of the {n_items:,} has w = ")
     says(f"has w = {short(factor * n_adopted / (n_items - n_adopted), 2)}, and")
     says(f"from a factor of {math.ceil((n_items - n_adopted) / n_adopted)} on w is 1")
@@ -379,7 +381,8 @@ def test_which_curves_and_which_slopes_are_closest():
 
 
 def test_what_the_kept_results_say_about_pairs():
-    accuracy, long_tail, correlations, caps = [], [], [], []
+    accuracy, long_tail, correlations, caps, falls, chances = [], [], [], [], [], []
+    fall = [slope(link(1e-4, *pair), pair[1]) / slope(link(0.5, *pair), pair[1]) for pair in PAIRS]
     for name in ("ml-1m", "lastfm-2k"):
         ndcg = list(kept_means(f"mil-parameters-{name}", "ndcg@100").values())
         share = list(kept_means(f"mil-parameters-{name}", "long_share@200").values())
@@ -391,12 +394,17 @@ def test_what_the_kept_results_say_about_pairs():
         correlations.append(short(spearmanr(list(apart.values()), measured)[0], 2))
         cap = [4 * gamma * height / 4**gamma for height, gamma in PAIRS]
         caps.append(short(spearmanr(cap, share)[0], 2))
+        falls.append(short(spearmanr(fall, share)[0], 2))
+        chances += [spearmanr(cap, share)[1], spearmanr(fall, share)[1]]
     says("NDCG@100 {} and {} on MovieLens-1M, {} and {} on Last.fm-2K".format(*accuracy))
     says("long tail {} and {} %, {} and {} %".format(*long_tail))
     says(f"Over all {len(apart)} couples of pairs")
     says(f"rank correlation {correlations[0]} between the largest |ln| of that ratio")
     says(f"and the difference in NDCG@100, on Last.fm-2K {correlations[1]})")
     says("rank correlation {} on MovieLens-1M, {} on Last.fm-2K".format(*caps))
+    assert falls[0] == falls[1]
+    says(f"how much s falls from P = .0001 to .5 ({falls[0]} on both). With seven pairs, only {caps[0]} is unlikely")
+    assert chances[0] < 0.01 and min(chances[1:]) > 0.05
 
 
 # Learning curves
@@ -582,3 +590,79 @@ def test_a_study_resumes_and_its_table_has_a_row_for_each_loss(checkerboard, tmp
     again = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))["fits"]
     assert again[:-1] == found["fits"]  # with the seconds that each took: only the last was fitted again
     assert len(again) == len(found["fits"]) + 1
+
+
+def judged(name: str) -> list[dict]:
+    """The fits of a loss that were judged on the test part."""
+    return [one for one in TRIED["fits"] if one["loss"] == name and one["seed"] in polynomials.SEEDS]
+
+
+def mean(name: str, measure: str) -> float:
+    return float(np.mean([one[measure] for one in judged(name)]))
+
+
+def less_mil(measure: str) -> dict[str, dict]:
+    return {one["loss"]: one for one in TRIED[f"less MIL, {measure}"]}
+
+
+def test_the_table_of_what_was_tried_is_what_was_kept():
+    assert f"<!-- tried -->\n{polynomials.table(TRIED)}\n\n" in PAGE
+    says(f"with odds* = {polynomials.CAP:.1f}·w")
+
+
+def test_settings_were_chosen_on_validation_and_only_other_seeds_were_judged():
+    for name in polynomials.LOSSES:
+        searched = [one for one in TRIED["fits"] if one["loss"] == name and one["seed"] == polynomials.SEARCH_SEED]
+        assert [(one["rate"], one["decay"]) for one in searched] == list(polynomials.SETTINGS)
+        assert not any("ndcg@100" in one for one in searched)
+        chosen = max(searched, key=lambda one: one["validation"])
+        assert [one["seed"] for one in judged(name)] == list(polynomials.SEEDS) == [1, 2, 3]
+        assert all((one["rate"], one["decay"]) == (chosen["rate"], chosen["decay"]) for one in judged(name))
+
+
+def test_what_the_page_says_about_sides_and_centres():
+    for two, one in zip(judged(polynomials.MIL), judged("c = ½, n = 20, one-sided"), strict=True):
+        assert {**two, "loss": "", "seconds": 0} == {**one, "loss": "", "seconds": 0}
+        assert two["below_centre"] == 0
+    accuracy = less_mil("ndcg@100")
+    assert len(accuracy) == 8
+    assert all(accuracy[f"c = {centre}, n = 20"]["p"] == 1 for centre in (".3", ".4"))
+    assert min(accuracy[name]["p"] for name in ("exponential, rate 20", "c = ½, n = 5, one-sided")) > 0.05
+
+
+def test_what_the_page_says_about_the_other_losses():
+    accuracy, tails = less_mil("ndcg@100"), less_mil("long_share")
+    low = ("c = ½, n = 5, one-sided", "c = ½, n = 4")
+    says("Low exponents cost {} to {} of NDCG@100".format(*(short(-accuracy[name]["difference"], 3) for name in low)))
+    says("and list {:.0f} to {:.0f} points more of the long tail".format(*(tails[name]["difference"] for name in low)))
+    assert max(one["difference"] for one in accuracy.values()) <= 0
+    assert min(one["p"] for one in less_mil("recall@1").values()) > 0.05
+    other = "1-q and -ln(1-q)-q"
+    assert accuracy[other]["difference"] < -0.01
+    assert mean(other, "long_share") == pytest.approx(mean(polynomials.MIL, "long_share") / 2, rel=0.02)
+    slow = [one["step"] for name in (other, "cross-entropy") for one in judged(name)]
+    assert min(slow) > polynomials.LAST - polynomials.PATIENCE * polynomials.VALIDATE_EVERY  # patience ended none
+    says(f"the limit of {polynomials.LAST:,} steps")
+
+
+def test_the_long_tail_follows_the_fall_of_the_slope():
+    w, different = 2350 / 3463, [name for name in polynomials.LOSSES if name != "c = ½, n = 20, one-sided"]
+
+    def rest(name: str, odds: float) -> float:  # the logit at which the loss is lowest
+        def risk(z: float) -> float:
+            adopted, missing = polynomials.LOSSES[name](torch.tensor(z, dtype=torch.float64))
+            return float(odds * adopted + w * missing)
+
+        return float(minimize_scalar(risk, bounds=(-12, 12), method="bounded", options={"xatol": 1e-10}).x)
+
+    def fall(name: str) -> float:
+        rare, likely = ([rest(name, odds_of(share) * change) for change in (0.9, 1.1)] for share in (1e-4, 0.5))
+        return (likely[1] - likely[0]) / (rare[1] - rare[0])
+
+    falls = {name: round(fall(name), 2) for name in different}
+    assert falls["cross-entropy"] == 1  # no fall
+    says(f"to n = 4 ({falls['c = ½, n = 4']:.0f}-fold)")
+    found = spearmanr(list(falls.values()), [mean(name, "long_share") for name in different])[0]
+    says(f"rank correlation {short(found, 2)} over the eight different losses")
+    spreads = [np.std([one["long_share"] for one in judged(name)], ddof=1) for name in polynomials.LOSSES]
+    says(f"differ by up to {max(spreads):.1f} points (standard deviation)")
