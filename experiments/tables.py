@@ -148,7 +148,11 @@ def reliability_table(names: list[str]) -> str:
 
 
 def off(bins: Sequence[Reliability]) -> tuple[str, str]:
-    ratios = [abs(log(one.predicted / (1 - one.predicted)) - log(one.observed / (1 - one.observed))) for one in bins]
+    ratios = [
+        abs(log(one.predicted / (1 - one.predicted)) - log(one.observed / (1 - one.observed)))
+        for one in bins
+        if one.predicted > 0
+    ]
     return f"{fmean(ratios):.3f}", f"{max(ratios):.2f}"
 
 

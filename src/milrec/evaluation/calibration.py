@@ -114,7 +114,7 @@ def _look(scorer: Scorer, settings: FitSettings, split: Split, users: npt.NDArra
     drawn = n_missing_drawn(train.adopted, settings.target_factor) if weighted else None
     begun = Calibration(link=link is not None, n_drawn=drawn, rest_counts=split.protocol != "users", held_out=0)
     chances = Chances(begun, link, train.n_items, counts_rejected(settings))
-    counts = PairCounts.like(chances, first_logits(scorer, part.audience))
+    counts = PairCounts.of(chances) if link else PairCounts.like(chances, first_logits(scorer, part.audience))
     look = _Validation(scorer, counts, part, train.popularity())
     look.run()
     return look

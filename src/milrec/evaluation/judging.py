@@ -20,7 +20,7 @@ from milrec.evaluation.tally import SHORT_LIST, Tally, hits_of
 from milrec.interrupts import pause_point
 from milrec.kernels.ranking import ordered_shares
 from milrec.kernels.threads import ahead
-from milrec.lists.scores import Scorer, dial_shift, first_logits, lists_for
+from milrec.lists.scores import Scorer, dial_shift, lists_for
 from milrec.lists.tail_order import TailOrder
 from milrec.metrics import tail
 from milrec.metrics.names import LIST_LENGTH
@@ -76,7 +76,7 @@ def evaluate(
     popularity = train.popularity()
     tally, scorer = Tally(popularity, settings.preference), Scorer(model, settings, train)
     truth = train.truth if part.audience.rows is not None else None
-    look = _Look(tally, part, judged.chances, scorer)
+    look = _Look(tally, part, judged.chances)
     shift = dial_shift(judged.dial, tail.log_popularity(popularity))
     order = None if price is None or judged.chances is None else _order(popularity, judged.chances, price)
     for lists in ahead(lists_for(scorer, part.audience, LIST_LENGTH, look, shift, order), 1):
@@ -99,12 +99,12 @@ def _order(popularity: npt.NDArray[np.int64], chances: Chances, price: Price) ->
 class _Look:
     """What is read off the logits of all items, whatever is listed."""
 
-    def __init__(self, tally: Tally, part: HeldOut, chances: Chances | None, scorer: Scorer) -> None:
+    def __init__(self, tally: Tally, part: HeldOut, chances: Chances | None) -> None:
         self.tally, self.part = tally, part
         self.order = np.full(part.audience.n_users, np.nan)  # how often an adopted item is above a rejected one
         self.counts: PairCounts | None = None
         if chances is not None:
-            self.counts = PairCounts.like(chances, first_logits(scorer, part.audience))
+            self.counts = PairCounts.of(chances)
 
     def __call__(self, block: slice, logits: npt.NDArray[np.float32]) -> None:
         targets, rejected = self.part.targets, self.part.rejected_targets

@@ -20,7 +20,8 @@ from milrec.lists.scores import leave_out
 from milrec.probability.calibration import Chances, Doubles
 
 _BINS = 4096
-_PLACES = 1 << 15  # of the table from logits to bins
+_PLACES = 1 << 16  # of the table from logits to bins
+_FARTHEST = 20.0  # from 0 that a logit of a loss with a link is told apart
 _LEAST, _MOST = -80.0, 12.0  # ln(odds) of a loss; below or above, they count at the end
 Counts = npt.NDArray[np.int64]
 
@@ -40,14 +41,24 @@ class PairCounts:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
+    def of(cls, chances: Chances) -> PairCounts:
+        """A grid for a model that is calibrated, or whose loss has a link."""
+        if chances.link is not None:
+            return cls._over(chances, -_FARTHEST, _FARTHEST)
+        first, last = chances.calibration.knots[0][0], chances.calibration.knots[-1][0]
+        return cls._over(chances, first - (last - first) - 1.0, last + 1e-3)
+
+    @classmethod
     def like(cls, chances: Chances, sample: Scores) -> PairCounts:
         """A grid for logits such as those of a few users."""
         finite = sample[np.isfinite(sample)]
         least, most = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
         room = 0.25 * (most - least) + 1e-6
-        least, most = least - room, most + room
-        logits = np.linspace(least, most, _PLACES)
-        ln_odds = chances.ln_odds(logits)
+        return cls._over(chances, least - room, most + room)
+
+    @classmethod
+    def _over(cls, chances: Chances, least: float, most: float) -> PairCounts:
+        ln_odds = chances.ln_odds(np.linspace(least, most, _PLACES))
         low, high = (_LEAST, _MOST) if chances.link is not None else (least, most)
         step = (high - low) / _BINS
         table = np.clip((ln_odds - low) / step, -2.0 * _BINS, 2.0 * _BINS).astype(np.float32)

@@ -24,8 +24,8 @@ class ReliabilityBin:
 
     @property
     def log_ratio(self) -> float:
-        """ln of predicted over observed odds; 0 is perfect."""
-        return _ln_odds(self.predicted) - _ln_odds(self.observed)
+        """ln of predicted over observed odds; 0 is perfect. A prediction of 0 counts as half a pair."""
+        return _ln_odds(max(self.predicted, 0.5 / self.pairs)) - _ln_odds(self.observed)
 
 
 def reliability(
