@@ -48,7 +48,7 @@ def test_only_one_aim_at_a_time():
     assert aim_of({"medium_share": 0.2}) == Aim("medium", 0.2)
     assert aim_of({"mean_popularity": 30}) == Aim("popularity", 30.0)
     assert aim_of({"long_bonus": -0.1}) == Aim("long", bonus=-0.1)
-    with pytest.raises(SettingsError, match="ask for long_share or short_share, not for both"):
+    with pytest.raises(SettingsError, match="ask for one of long_share, short_share, not for several"):
         aim_of({"long_share": 0.3, "short_share": 0.1})
 
 

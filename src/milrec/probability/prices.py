@@ -130,7 +130,7 @@ def aim_of(aims: Aims) -> Aim | None:
     wanted = {name: value for name, value in aims.items() if value is not None}
     found = [_aim(name, value) for name, value in wanted.items()]
     if len(found) > 1:
-        raise SettingsError(f"ask for {' or '.join(wanted)}, not for both")
+        raise SettingsError(f"ask for one of {', '.join(wanted)}, not for several")
     return found[0] if found else None
 
 
