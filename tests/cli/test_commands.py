@@ -157,8 +157,8 @@ def test_rules_and_reasons_appear_on_the_screen_and_in_a_file(work):
     asked = ["recommend", "model", "--adopted", "i001,i002", "-n", 5, "--rule", "long >= 60%", "--rule", "short >= 60%"]
     done = succeeds(*asked, "--reasons", 2, cwd=work)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
-    assert lines[0] == ["rank", "item", "title", "score", "popularity", "tail", "reasons"]
-    assert [line[5] for line in lines[1:]].count("long") == 3
+    assert lines[0] == ["rank", "item", "title", "score", "probability", "popularity", "tail", "reasons"]
+    assert [line[6] for line in lines[1:]].count("long") == 3
     sentence = "at least 60 % of the list from the short tail: 2 of 3, the rules before it leave no room"
     assert done.stderr == f"note: {sentence}\n"
     table = load(work / "model").recommend_new(["i001", "i002"], n=5, rules=["long >= 60%", "short >= 60%"], reasons=2)
@@ -595,3 +595,24 @@ def test_help_names_every_data_set_format_model_and_loss(monkeypatch):
     assert all(name in shown["prepare"] for name in FORMATS)
     assert all(name in shown["fit"] for name in [*MODELS, *LOSSES])
     assert all(ending in shown["recommend"] for ending in LIST_ENDINGS)
+
+
+def test_lists_with_a_share_of_the_long_tail_say_what_they_cost(work):
+    done = succeeds("recommend", "model", "--user", "u001", "-n", 10, "--long-share", 0.4, cwd=work)
+    assert "hits expected per list" in done.stderr and "λ = " in done.stderr
+    done = succeeds("evaluate", "model", "split", "--long-share", 0.4, "--json", "aimed.json", cwd=work)
+    aimed = json.loads((work / "aimed.json").read_text())
+    assert "Lists of 20 on validation, λ = " in done.stdout and aimed["bonus"] != 0
+    succeeds("evaluate", "model", "split", "--json", "plain.json", cwd=work)
+    plain = json.loads((work / "plain.json").read_text())
+    assert abs(aimed["long_share@20"] - 40) <= abs(plain["long_share@20"] - 40)
+    weighted = ("recommend", "model", "--adopted", "i001,i002", "--weights")
+    succeeds(*weighted, "3,1", cwd=work)
+    for weights, sentence in (
+        ("3", "--weights has 1 numbers for 2 adopted items"),
+        ("3,many", "--weights needs numbers separated by commas, e.g. 12,3"),
+        ("3,0", "the weight of item 'i002' must be a number above 0"),
+    ):
+        assert sentence in milrec(*weighted, weights, cwd=work).stderr
+    wrong = ("evaluate", "model", "split", "--long-share", "30")
+    assert "--long-share must be a share from 0 to 1, such as 0.3, not 30.0" in milrec(*wrong, cwd=work).stderr

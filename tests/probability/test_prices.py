@@ -48,25 +48,25 @@ def test_only_one_aim_at_a_time():
     assert aim_of({"medium_share": 0.2}) == Aim("medium", 0.2)
     assert aim_of({"mean_popularity": 30}) == Aim("popularity", 30.0)
     assert aim_of({"long_bonus": -0.1}) == Aim("long", bonus=-0.1)
-    with pytest.raises(SettingsError, match="ask for one of long_share, short_share, not for several"):
+    with pytest.raises(SettingsError, match="ask for one of `long_share`, `short_share`, not for several"):
         aim_of({"long_share": 0.3, "short_share": 0.1})
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, 30, float("nan"), "0.3", True, None.__class__])
 def test_a_share_is_from_0_to_1(share):
-    with pytest.raises(SettingsError, match=r"long_share must be a share from 0 to 1, such as 0\.3, not"):
+    with pytest.raises(SettingsError, match=r"`long_share` must be a share from 0 to 1, such as 0\.3, not"):
         aim_of({"long_share": share})
 
 
 @pytest.mark.parametrize("value", [0, -3, float("inf"), float("nan"), "many"])
 def test_a_mean_popularity_is_above_0(value):
-    with pytest.raises(SettingsError, match="mean_popularity must be a number of adopters above 0, not"):
+    with pytest.raises(SettingsError, match="`mean_popularity` must be a number of adopters above 0, not"):
         aim_of({"mean_popularity": value})
 
 
 @pytest.mark.parametrize("value", [-1.5, 2, float("nan"), "λ"])
 def test_a_bonus_is_a_probability(value):
-    with pytest.raises(SettingsError, match="long_bonus must be a probability from -1 to 1, not"):
+    with pytest.raises(SettingsError, match="`long_bonus` must be a probability from -1 to 1, not"):
         aim_of({"long_bonus": value})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +80,7 @@ def named_classes(paths: list[str] | None) -> list[type[Any]]:
 
 
 def note_old_dial(dial: float) -> None:
-    if dial:
+    if dial and isfinite(dial):
         from milrec.cli.output import note
 
         note("--dial is deprecated: its scale differs from model to model; use --long-share; milrec 0.4.0 removes it")

@@ -130,7 +130,8 @@ def aim_of(aims: Aims) -> Aim | None:
     wanted = {name: value for name, value in aims.items() if value is not None}
     found = [_aim(name, value) for name, value in wanted.items()]
     if len(found) > 1:
-        raise SettingsError(f"ask for one of {', '.join(wanted)}, not for several")
+        names = ", ".join(f"`{name}`" for name in wanted)
+        raise SettingsError(f"ask for one of {names}, not for several")
     return found[0] if found else None
 
 
@@ -145,17 +146,17 @@ def _aim(name: str, value: Any) -> Aim:
 
 def checked_share(tail: str, share: float) -> float:
     if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 <= share <= 1:
-        raise SettingsError(f"{tail}_share must be a share from 0 to 1, such as 0.3, not {share!r}")
+        raise SettingsError(f"`{tail}_share` must be a share from 0 to 1, such as 0.3, not {share!r}")
     return float(share)
 
 
 def checked_popularity(value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < math.inf:
-        raise SettingsError(f"mean_popularity must be a number of adopters above 0, not {value!r}")
+        raise SettingsError(f"`mean_popularity` must be a number of adopters above 0, not {value!r}")
     return float(value)
 
 
 def checked_bonus(value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not -1 <= value <= 1:
-        raise SettingsError(f"long_bonus must be a probability from -1 to 1, not {value!r}")
+        raise SettingsError(f"`long_bonus` must be a probability from -1 to 1, not {value!r}")
     return float(value)
