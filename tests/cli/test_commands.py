@@ -163,7 +163,7 @@ def test_rules_and_reasons_appear_on_the_screen_and_in_a_file(work):
     assert done.stderr == f"note: {sentence}\n"
     table = load(work / "model").recommend_new(["i001", "i002"], n=5, rules=["long >= 60%", "short >= 60%"], reasons=2)
     assert [line[1] for line in lines[1:]] == table["item"].to_pylist()
-    assert [line[6] for line in lines[1:]] == table["reasons"].to_pylist()
+    assert [line[7] for line in lines[1:]] == table["reasons"].to_pylist()
     assert set(table["unmet"].to_pylist()) == {sentence}
     rules = ["--rule", "long >= 3 in 4", "--rule", "short >= 2 in 4"]
     done = succeeds("recommend", "model", "--all", "-n", 6, *rules, "--out", "ruled.parquet", cwd=work)
