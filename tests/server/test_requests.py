@@ -280,7 +280,10 @@ def test_there_are_a_hundred_kinds_of_bad_requests():
         ({"adopted": {f"i{number:03}": 1 for number in range(31)}}, "'adopted' has more than 30 ids"),
         ({**TASTE, "long_share": 1.5}, "'long_share' is 1.5: input should be less than or equal to 1"),
         ({**TASTE, "mean_popularity": 0}, "'mean_popularity' is 0: input should be greater than 0"),
-        ({**TASTE, "long_share": 0.3, "long_bonus": 0.01}, "ask for long_share or long_bonus"),
+        (
+            {**TASTE, "long_share": 0.3, "long_bonus": 0.01},
+            "ask for one of `long_share`, `long_bonus`, not for several",
+        ),
         ({**TASTE, "long_share": 0.3, "dial": 0.5}, "use the old dial or a share of the tail, not both"),
         (
             {**TASTE, "rules": [3]},

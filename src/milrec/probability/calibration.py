@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,11 +46,6 @@ class Calibration(Record):
             raise ValueError("the probabilities of a calibration rise, up to 1")
         return self
 
-    @cached_property
-    def _curve(self) -> tuple[Doubles, Doubles]:
-        """Where its knots stand, and how high."""
-        return np.array([knot[0] for knot in self.knots]), np.array([knot[1] for knot in self.knots])
-
     @property
     def kind(self) -> str:
         """What it is called in reports."""
@@ -68,11 +63,17 @@ class Calibration(Record):
             ln_odds = ln_odds + self.ln_factor
             found = ln_odds if self.rest_counts else -np.logaddexp(0.0, -ln_odds)
         else:
-            places, values = self._curve
+            places, values = _curve(self.knots)
             slope = 1.0 if self.link else first_slope(places, values)
             found = np.interp(ln_odds, places, values) + slope * np.minimum(ln_odds - places[0], 0.0)
         capped: Doubles = np.minimum(found, math.log(LARGEST))
         return capped
+
+
+@lru_cache(maxsize=64)
+def _curve(knots: tuple[tuple[float, float], ...]) -> tuple[Doubles, Doubles]:
+    """Where knots stand, and how high."""
+    return np.array([knot[0] for knot in knots]), np.array([knot[1] for knot in knots])
 
 
 def first_slope(places: Doubles, values: Doubles) -> float:
