@@ -65,8 +65,8 @@ def recommend(
 ) -> None:
     """Make lists: for known users, for a new user from adopted items, or for all users in one table.
 
-    Each row has rank, item, title, score (the logit; higher is better), probability (that the user adopts the item
-    within a period like the one that was held out), popularity (adopters) and tail interval. Training and validation
+    Each row has rank, item, title, score (the logit; higher is better), probability (that the user adopts the item,
+    if they go on to adopt as much as was held out), popularity (adopters) and tail interval. Training and validation
     items are left out, so that lists can be measured on the test part; for lists that go live, give the whole data set
     with --known, and nothing that a user has or rejected is listed.
     A rule says how many items (or what share) of every list, or of its first places, come from the short, medium or

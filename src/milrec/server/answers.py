@@ -51,7 +51,7 @@ class ListedFacts(ItemFacts):
     rank: int
     score: float
     probability: float | None = Field(
-        description="chance that the user adopts it in a period as long as the one held out for validation; "
+        description="chance that the user adopts it, if they go on to adopt as much as was held out for validation; "
         "null if the model has no probabilities"
     )
     reasons: list[ReasonFacts]

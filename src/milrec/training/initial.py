@@ -48,7 +48,7 @@ def start(model: GradientModel, train: Interactions, settings: GradientFit, seed
 
 
 def resting_biases(train: Interactions, settings: GradientFit) -> Floats:
-    """The logits at which the loss rests for a user about whom nothing is known: (n_items,)."""
+    """The logits at which the loss rests for a user we know nothing about: (n_items,)."""
     assert settings.target_set is not None and settings.rests
     share = np.maximum(train.popularity(), 0.5) / (train.n_users + 1)  # of users who adopted each item, below 1
     drawn = n_missing_drawn(train.adopted, settings.target_factor) / train.n_items

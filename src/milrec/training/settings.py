@@ -165,7 +165,7 @@ class GradientFit(_Sections):
 
     @property
     def rests(self) -> bool:
-        """Whether the loss has a preference at which it rests for a user about whom nothing is known."""
+        """Whether the loss has a preference at which it rests for a user we know nothing about."""
         return self.loss.rests and self.model.decoder == "sigmoid"
 
     @property

@@ -149,7 +149,7 @@ def test_each_item_has_its_probability(opened, recommenders):
     shown = [f"chance {significant(100 * one)} %" for one in chances]
     assert page.locator(".chance").all_text_contents() == shown
     title = page.locator(".chance").first.get_attribute("title")
-    assert title == "chance that this user adopts it within a period as long as the one held out for validation"
+    assert title == "chance that this user adopts it, if they go on to adopt as much as was held out for validation"
     expect(page.locator("#chance-said")).to_contain_text("Expected hits are the sum of these chances.")
     expect(page.locator(".hits")).to_have_text(f"{said_hits(sum(chances))} expected hits")
 

@@ -3,7 +3,7 @@
 import { about, chance, count, hits, make, percent } from "./dom.js";
 
 const TAILS = ["short", "medium", "long"];
-const CHANCE = "chance that this user adopts it within a period as long as the one held out for validation";
+const CHANCE = "chance that this user adopts it, if they go on to adopt as much as was held out for validation";
 
 export const nameOf = (item) => item.title ?? item.item;
 
