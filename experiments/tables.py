@@ -12,11 +12,11 @@ several names, how far probabilities are off. --check only checks whether the pa
 import re
 import sys
 from collections.abc import Sequence
-from math import log
 from pathlib import Path
 from statistics import fmean
 
 from milrec.measured import Reliability, aimed_measure
+from milrec.metrics.reliability import ReliabilityBin
 from milrec.report.claims import claims, p_text
 from milrec.report.summary import Entry, entries_of
 from milrec.results import Results
@@ -148,11 +148,7 @@ def reliability_table(names: list[str]) -> str:
 
 
 def off(bins: Sequence[Reliability]) -> tuple[str, str]:
-    ratios = [
-        abs(log(one.predicted / (1 - one.predicted)) - log(one.observed / (1 - one.observed)))
-        for one in bins
-        if one.predicted > 0
-    ]
+    ratios = [abs(ReliabilityBin(**one.model_dump()).log_ratio) for one in bins]
     return f"{fmean(ratios):.3f}", f"{max(ratios):.2f}"
 
 

@@ -28,7 +28,7 @@ from milrec.lists.export import item_columns, list_batch, list_schema
 from milrec.lists.nearness import Nearest, Nearness
 from milrec.lists.query import Adopted, Answer, Asked, Query, Wanted, Wishes, ask, known_user, list_length, wanted
 from milrec.lists.scores import Scorer
-from milrec.probability.prices import Aims, Price, aim_of
+from milrec.probability.aims import Aims, Price, aim_of
 from milrec.training.artifact import Fitted
 from milrec.training.presets import settings_for
 from milrec.training.progress import Report, Watch

@@ -1,11 +1,17 @@
 """Calibration on validation: probabilities that are right, whatever the loss and the number of threads."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import milrec
+import milrec.evaluation.calibration as calibration_module
 from conftest import real_data
+from forging import reseal
 from milrec.data.simulation import Simulation, simulate
+from milrec.errors import FolderError
 from milrec.evaluation.calibration import calibrate
 
 
@@ -60,6 +66,57 @@ def test_prices_are_those_of_the_lists(split):
         assert np.sum(lists["probability"].to_numpy()) / len(users) == pytest.approx(price.hits, rel=0.01)
         tails = np.array(lists["tail"].to_pylist())
         assert (tails == "long").mean() == pytest.approx(share, abs=0.01)
+
+
+def test_prices_do_not_depend_on_the_order_of_users(split, monkeypatch):
+    """Ids often follow the date on which users joined: those who are looked at are drawn from all of them."""
+    monkeypatch.setattr(calibration_module, "_PRICED_USERS", 300)
+    data = simulate(Simulation(n_users=900, n_items=300, mean_shown=80), seed=3)
+    rows = np.argsort(np.diff(data.adopted.indptr), kind="stable")  # those with few items first
+    sorted_data = replace(
+        data, adopted=data.adopted[rows], rejected=data.rejected[rows], users=data.users.take(rows), truth=None
+    )
+    divided = milrec.split_interactions(sorted_data, seed=0)
+    found = milrec.fit(divided, "ease").evaluate(divided, long_share=0.3)
+    assert found.measures["long_share@20"] == pytest.approx(30, abs=3)
+
+
+def test_probabilities_rise_with_the_logit_and_stay_near_what_was_held_out():
+    """A weak fit: a quarter of the pairs lie where MIL's link is so steep that they would get no chance at all."""
+    data = simulate(Simulation(n_users=300, n_items=120, mean_shown=40), seed=2)
+    divided = milrec.split_interactions(data, seed=0)
+    recommender = milrec.fit(divided, "dae", "mil", n_factors=8, epochs=10)
+    lowest = recommender.evaluate(divided).reliability[0]
+    assert abs(lowest.log_ratio) < 0.7
+    knots = np.array(recommender.fitted.calibration.knots)
+    assert (np.diff(knots, axis=0) > 0).all()  # no two logits are worth the same: a dial has something to turn
+
+
+def test_more_items_may_be_drawn_than_there_are(split):
+    recommender = milrec.fit(split, "dae", n_factors=4, epochs=1, target_factor=1e9)
+    assert recommender.fitted.calibration.n_drawn == split.train.n_items
+    assert recommender.evaluate(split, long_share=0.3).price is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("dae", {"link": False}),
+        ("ease", {"link": True}),
+        ("ease", {"knots": []}),
+        ("dae", {"knots": [[float(place), -9.0 + place / 1e4] for place in range(1_001)]}),
+        ("dae", {"prices": {"adopters": [-1.0, 1.0, 1.0, 1.0]}}),
+    ],
+)
+def test_a_forged_calibration_is_refused(split, tmp_path, name, changes):
+    milrec.fit(split, name, **({"n_factors": 4, "epochs": 1} if name == "dae" else {})).save(tmp_path / "m")
+    manifest = json.loads((tmp_path / "m" / "milrec.json").read_text())
+    calibration = manifest["facts"]["calibration"]
+    prices = {**calibration["prices"], **changes.get("prices", {})}
+    calibration.update({**changes, "prices": prices})
+    reseal(tmp_path / "m", manifest)
+    with pytest.raises(FolderError, match="has settings that this milrec does not understand"):
+        milrec.load(tmp_path / "m")
 
 
 def test_a_long_share_and_its_probabilities_on_movielens():

@@ -1,12 +1,13 @@
 """The recipes of the repository: each can be read, and the large data sets' formats run through them, made small."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from commands import succeeds
 from milrec.errors import SettingsError
-from milrec.experiments.recipe import Instead, read_recipe
+from milrec.experiments.recipe import Instead, read_recipe, recipe_from
 from milrec.results import Results
 from small_archives import lastfm, ml_20m, netflix
 
@@ -65,3 +66,18 @@ def test_a_recipe_runs_on_an_archive_of_a_large_data_set_made_small(tmp_path, ar
     assert [model.name for model in results.models] == models and results.failures == ()
     assert all(model.evaluation.mean("ndcg@100") > 0.2 for model in results.models)
     assert "Beside the paper" in (tmp_path / "run/report.html").read_text()
+
+
+def test_a_value_that_is_set_counts_more_than_one_that_a_run_chose(tmp_path):
+    tuned = RECIPES.parent / "docs" / "results" / "metrics-ml-1m.json"
+    found = read_recipe(RECIPES / "metrics.toml", tmp_path, Instead(tuned=tuned, values={"weight_decay": 0.123}))
+    decays = [
+        entry.chosen().training.weight_decay for entry in found.models if "weight_decay" in entry.chosen().known_keys()
+    ]
+    assert decays and set(decays) == {0.123}
+
+
+def test_only_a_split_over_users_is_rounded():
+    text = 'title = "x"\n[data.simulate]\n[split]\nrounding = "down"\n[[models]]\nname = "a"\n'
+    with pytest.raises(SettingsError, match="rounding is for protocol 'users'"):
+        recipe_from(tomllib.loads(text), "the recipe", Instead())

@@ -129,5 +129,5 @@ def test_the_weights_of_a_new_user_reach_the_encoder(small_catalogue):
     assert one != other and even == weighted.recommend_new([first, second]).to_pylist()
     many: list[Any] = [0, -1, float("nan"), "often", True]
     for wrong in many:
-        with pytest.raises(DataError, match=f"the weight of item '{first}' must be a number above 0"):
+        with pytest.raises(DataError, match=f"the weight of item '{first}' must be a number from 1e-30"):
             weighted.recommend_new({first: wrong})

@@ -19,9 +19,11 @@ def test_one_factor_multiplies_the_odds():
     assert found.kind == "the loss's link and one factor" and found.by_one_factor() == found
 
 
-def test_a_curve_is_straight_between_its_knots_and_level_to_the_right():
+def test_a_curve_is_straight_between_its_knots_and_nearly_level_to_the_right():
     found = Calibration(link=True, knots=((-2.0, -6.0), (0.0, -2.0)), ln_factor=1.0, held_out=10)
-    assert found.ln_probability(np.array([-3.0, -2.0, -1.0, 0.0, 5.0])) == pytest.approx([-7.0, -6.0, -4.0, -2.0, -2.0])
+    assert found.ln_probability(np.array([-3.0, -2.0, -1.0, 0.0])) == pytest.approx([-7.0, -6.0, -4.0, -2.0])
+    beyond = found.ln_probability(np.array([0.0, 1.0, 5.0, 500.0]))
+    assert (np.diff(beyond) > 0).all() and beyond[-1] <= -1.99  # a higher logit is worth a little more
     bare = Calibration(link=False, knots=((-2.0, -6.0), (0.0, -2.0)), held_out=10)
     assert bare.ln_probability(np.array([-3.0])) == pytest.approx([-8.0])  # as between the first two
     assert bare.by_one_factor() is None and found.by_one_factor().knots == ()

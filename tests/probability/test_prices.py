@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from milrec.errors import SettingsError
-from milrec.probability.prices import Aim, PriceCurve, TailPrices, aim_of
+from milrec.probability.aims import Aim, aim_of
+from milrec.probability.prices import PriceCurve, TailPrices
 
 CURVE = PriceCurve(n=20, amounts=(0.0, 0.1, 0.5, 1.0), bonuses=(-1.0, 0.0, 0.04, 0.4), hits=(1.9, 2.0, 1.6, 0.5))
 POPULAR = PriceCurve(n=20, amounts=(900.0, 300.0, 10.0), bonuses=(0.0, 0.001, 0.01), hits=(2.0, 1.5, 0.1))
@@ -18,7 +19,8 @@ def test_a_share_has_a_bonus_and_a_price():
     price = Aim("long", 0.3).price(PRICES, 20)
     assert (price.bonus, price.hits, price.hits_without) == pytest.approx((0.02, 1.8, 2.0))
     assert price.bonuses == pytest.approx((0.0, 0.0, 0.02, 0.0))
-    assert str(price) == "λ = 0.02: 1.80 hits expected per list, 2.00 without it"
+    said = "30 % long tail on average over users (λ = 0.02): 1.80 hits are expected of a list of 20, 2.00 without it"
+    assert str(price) == said and price.unmet is None
     assert Aim("short", 0.3).price(PRICES, 20).bonuses == pytest.approx((0.02, 0.0, 0.0, 0.0))
 
 
@@ -27,9 +29,30 @@ def test_single_adopters_get_no_bonus_but_a_penalty_is_theirs_too():
     assert Aim("long", bonus=-0.1).price(PRICES, 20).bonuses == (0.0, 0.0, -0.1, -0.1)
 
 
-def test_the_curve_of_the_nearest_length_counts():
-    assert Aim("long", 0.5).price(PRICES, 70).bonus == pytest.approx(0.02)
-    assert Aim("long", 0.5).price(PRICES, 5).bonus == pytest.approx(0.04)
+def test_between_two_lengths_a_bonus_lies_in_between_and_beyond_them_the_nearest_counts():
+    halfway = Aim("long", 0.5).price(PRICES, 45)  # of 20 and 100, on a scale of ratios
+    assert halfway.bonus == pytest.approx(0.03, abs=2e-4) and halfway.n == 45
+    near, far = Aim("long", 0.5).price(PRICES, 5), Aim("long", 0.5).price(PRICES, 3_000)
+    assert (near.bonus, near.n) == (pytest.approx(0.04), 20) and (far.bonus, far.n) == (pytest.approx(0.02), 100)
+
+
+def test_what_is_out_of_reach_is_said():
+    flat = CURVE.model_copy(update={"amounts": (0.0, 0.1, 0.15, 0.2)})
+    few = PRICES.model_copy(update={"long": (flat,)})
+    price = Aim("long", 0.9).price(few, 20)
+    assert price.amount == 0.2 and price.bonus == 0.4
+    assert price.unmet == "90 % long tail is out of reach: 20 % long tail is the most"
+    assert str(price).startswith(f"{price.unmet}; 20 % long tail on average")
+    popular = Aim("popularity", 1.0).price(PRICES, 20)
+    assert popular.amount == 10.0 and "μ = 0.01" in str(popular)
+    assert popular.unmet == "a mean popularity of 1 is out of reach: a mean popularity of 10 is the least"
+
+
+def test_lists_without_an_aim_are_the_same_for_every_aim():
+    fewer = POPULAR.model_copy(update={"hits": (1.8, 1.3, 0.1)})  # measured on fewer users
+    prices = PRICES.model_copy(update={"popularity": (fewer,)})
+    price = Aim("popularity", 300.0).price(prices, 20)
+    assert (price.hits, price.hits_without) == pytest.approx((1.5, 2.0))
 
 
 def test_lambda_can_be_given_itself():
@@ -75,5 +98,17 @@ def test_impossible_curves_are_refused():
         PriceCurve(n=5, amounts=(0.0, 1.0), bonuses=(0.0, 1.0), hits=(1.0, 2.0, 3.0))
     with pytest.raises(ValidationError, match="rise"):
         PriceCurve(n=5, amounts=(0.0, 1.0), bonuses=(1.0, 0.0), hits=(1.0, 2.0))
-    with pytest.raises(ValidationError, match="a curve for each dial"):
+    with pytest.raises(ValidationError, match="rise, or fall"):
+        PriceCurve(n=5, amounts=(0.0, 1.0, 0.5), bonuses=(0.0, 0.5, 1.0), hits=(1.0, 2.0, 3.0))
+    with pytest.raises(ValidationError, match="less than or equal to 1"):
+        PriceCurve(n=5, amounts=(0.0, 1.0), bonuses=(0.0, 5.0), hits=(1.0, 2.0))
+    with pytest.raises(ValidationError, match="greater than or equal to 0"):
+        PriceCurve(n=5, amounts=(0.0, 1.0), bonuses=(0.0, 1.0), hits=(1.0, -2.0))
+    with pytest.raises(ValidationError, match="at least 1 item"):
         TailPrices(short=(), medium=(CURVE,), long=(CURVE,), popularity=(POPULAR,), adopters=(1.0, 1.0, 1.0, 1.0))
+    with pytest.raises(ValidationError, match="a share is at most 1"):
+        TailPrices(
+            short=(POPULAR,), medium=(CURVE,), long=(CURVE,), popularity=(POPULAR,), adopters=(1.0, 1.0, 1.0, 1.0)
+        )
+    with pytest.raises(ValidationError, match="greater than or equal to 0"):
+        PRICES.model_validate({**PRICES.as_json(), "adopters": (-1.0, 1.0, 1.0, 1.0)})

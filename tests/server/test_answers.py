@@ -53,7 +53,7 @@ def test_the_server_answers_as_the_library_does(client, mil, query):
 def price_of(recommender, query):
     """What the library says that a share of the tail costs, as the server sends it."""
     price = recommender.ask(Query(**query)).wanted.price
-    names = ("bonus", "amount", "hits", "hits_without")
+    names = ("bonus", "amount", "hits", "hits_without", "n", "unmet")
     return price and {name: getattr(price, name) for name in names}
 
 
@@ -126,7 +126,7 @@ def test_models_are_described_with_their_data(client, mil, split):
     assert set(facts["fitted"]["versions"]) == {"milrec", "torch", "numpy"}
     calibration = mil.fitted.calibration
     assert facts["probability"] == {"kind": calibration.kind, "held_out": calibration.held_out}
-    assert facts["tail_shares"]["long"] == calibration.prices.curve("long", 20).at_bonus(0.0)[0]
+    assert facts["tail_shares"]["long"] == calibration.prices.natural("long", 20)[0]
     assert sum(facts["tail_shares"].values()) == pytest.approx(1, abs=0.05)
 
 

@@ -276,7 +276,7 @@ def test_there_are_a_hundred_kinds_of_bad_requests():
         ({"user": 1.5}, "'user' is 1.5: an id is text or a whole number"),
         ({"adopted": ["i001", None]}, "'adopted.1' is None: an id is text or a whole number"),
         ({"adopted": "i001"}, "'adopted' is 'i001': input should be a valid list"),
-        ({"adopted": {"i001": -1}}, "the weight of item 'i001' must be a number above 0, not -1"),
+        ({"adopted": {"i001": -1}}, "the weight of item 'i001' must be a number from 1e-30 to 1e+30, not -1"),
         ({"adopted": {f"i{number:03}": 1 for number in range(31)}}, "'adopted' has more than 30 ids"),
         ({**TASTE, "long_share": 1.5}, "'long_share' is 1.5: input should be less than or equal to 1"),
         ({**TASTE, "mean_popularity": 0}, "'mean_popularity' is 0: input should be greater than 0"),

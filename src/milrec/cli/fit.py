@@ -114,4 +114,5 @@ def evaluate(
         write_json(json, found.as_json())
     evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
     if found.price is not None:
-        say(f"Lists of 20 on validation, {found.price}")
+        said = str(found.price)
+        say(f"{said[0].upper()}{said[1:]}")

@@ -71,7 +71,7 @@ class AskedLists:
         """What the tail that was asked for is expected to cost."""
         price = self.recommender.price(self.n, **self.wishes)
         if price is not None:
-            note(f"lists of {self.n} on validation, {price}")
+            note(str(price))
 
     def _keep_unmet(self, who: object, sentences: str) -> None:
         self.unmet.append(sentences if who is None else f"user '{who}': {sentences}")

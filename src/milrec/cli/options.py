@@ -14,7 +14,7 @@ import typer
 from milrec.storage import reserved
 
 if TYPE_CHECKING:
-    from milrec.probability.prices import Aims
+    from milrec.probability.aims import Aims
 
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
 _TAIL = "The list's tail (one of these)"
@@ -94,7 +94,7 @@ def aims_of(
     long_bonus: float | None,
 ) -> Aims:
     """What a list should be like on average; mistakes are refused at once."""
-    from milrec.probability.prices import Aims, aim_of
+    from milrec.probability.aims import Aims, aim_of
 
     aims = Aims(
         long_share=long_share,

@@ -33,9 +33,11 @@ _CELLS = 100_000_000  # users × items that are looked at
 _FEWEST_USERS, _MOST_USERS = 500, 5_000
 _PRICED_USERS = 1_500
 _ONE_IN = 3  # of these, for mean popularity, whose curve takes longest
+_LEAST, _FARTHEST_FACTOR = -700.0, 600.0  # ln of the lowest odds that a number can hold, and of the largest factor
 _KNOTS, _FEWEST_AT_A_KNOT = 32, 40  # of a curve, and held-out pairs at each
 _FEWEST_FOR_A_CURVE = 80  # held-out pairs; with fewer, one factor says as much
-_LENGTHS = (5, 10, 20, 50, 100)
+_TILT = 0.01  # by which ln(probability) rises over a curve's knots at least: no two logits are worth quite the same
+_LENGTHS = (1, 2, 5, 10, 20, 50, 100, 200)
 
 
 def calibrate(model: Model, settings: FitSettings, split: Split) -> Calibration | None:
@@ -44,15 +46,22 @@ def calibrate(model: Model, settings: FitSettings, split: Split) -> Calibration 
     if len(users) == 0:
         return None
     look = _look(Scorer(model, settings, split.train), settings, split, _sampled(users, split.train.n_items))
-    calibration = _fitted(look.counts, split.protocol != "users")
+    if not look.counts.held_out.any():
+        return None
+    calibration = _fitted(look.counts)
     return calibration.model_copy(update={"prices": look.prices(replace(look.counts.chances, calibration=calibration))})
 
 
 def _sampled(users: npt.NDArray[np.int64], n_items: int) -> npt.NDArray[np.int64]:
     most = min(max(_CELLS // max(n_items, 1), _FEWEST_USERS), _MOST_USERS)
-    if len(users) <= most:
-        return users
-    return np.sort(np.random.default_rng(0).choice(users, most, replace=False))
+    return users[_some(len(users), most)]
+
+
+def _some(n: int, most: int) -> npt.NDArray[np.int64]:
+    """Up to so many of n places, drawn at random, in order."""
+    if n <= most:
+        return np.arange(n)
+    return np.sort(np.random.default_rng([0, n, most]).choice(n, most, replace=False))
 
 
 class _Validation:
@@ -62,8 +71,8 @@ class _Validation:
         self.scorer, self.counts, self.part, self.popularity = scorer, counts, part, popularity
         self.members = tail.tail_classes(popularity)
         self.lengths = [n for n in _LENGTHS if n <= len(popularity)] or [len(popularity)]
-        self.priced = min(part.audience.n_users, _PRICED_USERS)
-        shape = (self.priced, max(self.lengths))
+        self.priced = _some(part.audience.n_users, _PRICED_USERS)
+        shape = (len(self.priced), max(self.lengths))
         self.items = [np.full(shape, -1, dtype=np.int64) for _ in self.members]
         self.logits = [np.full(shape, -np.inf, dtype=np.float32) for _ in self.members]
 
@@ -75,21 +84,21 @@ class _Validation:
         users = Users.of(self.part.audience, block)
         proposed = self.scorer.propose_steadily(users, memory, self.scorer.largest_block)
         self.counts.add(proposed.logits, self.part.audience, self.part.targets, block)
-        if block.start >= self.priced:
+        places = slice(*np.searchsorted(self.priced, (block.start, block.stop)).tolist())
+        rows = self.priced[places] - block.start
+        if not len(rows):
             return
         leave_out(proposed.logits, self.part.audience, block)
         if self.counts.chances.calibration.rest_counts:
             hide(proposed.logits, self.part.targets.indptr[block.start : block.stop + 1], self.part.targets.indices)
         found = Candidates.of(self.scorer, self.members, proposed, max(self.lengths))
-        stop = min(block.stop, self.priced)
-        for place in range(len(self.members)):
-            self.items[place][block.start : stop] = found.items[place][: stop - block.start]
-            self.logits[place][block.start : stop] = found.logits[place][: stop - block.start]
+        for own, (items, logits) in enumerate(zip(found.items, found.logits, strict=True)):
+            self.items[own][places], self.logits[own][places] = items[rows], logits[rows]
 
     def prices(self, chances: Chances) -> TailPrices:
         """The curves of the tail's dials."""
-        audience, few = self.part.audience, slice(0, self.priced)
-        counts = [np.diff(pairs.indptr)[few] for pairs in (audience.adopted, audience.rejected)]
+        audience = self.part.audience
+        counts = [np.diff(pairs.indptr)[self.priced] for pairs in (audience.adopted, audience.rejected)]
         shifts = chances.shifts(*counts)[:, None]
         worth = [
             np.where(items >= 0, chances.probabilities(logits, shifts), np.nan)
@@ -111,7 +120,7 @@ def _look(scorer: Scorer, settings: FitSettings, split: Split, users: npt.NDArra
     part = replace(held_out, audience=held_out.audience.part(users), targets=held_out.targets[users])
     link = own_link(settings)
     weighted = link is not None and settings.target_set is not None and settings.target_set.target_set != "all"
-    drawn = n_missing_drawn(train.adopted, settings.target_factor) if weighted else None
+    drawn = min(n_missing_drawn(train.adopted, settings.target_factor), train.n_items) if weighted else None
     begun = Calibration(link=link is not None, n_drawn=drawn, rest_counts=split.protocol != "users", held_out=0)
     chances = Chances(begun, link, train.n_items, counts_rejected(settings))
     counts = PairCounts.of(chances) if link else PairCounts.like(chances, first_logits(scorer, part.audience))
@@ -123,18 +132,18 @@ def _look(scorer: Scorer, settings: FitSettings, split: Split, users: npt.NDArra
 # ---- from counts to probabilities ----
 
 
-def _fitted(counts: PairCounts, rest_counts: bool) -> Calibration:
+def _fitted(counts: PairCounts) -> Calibration:
     begun = counts.chances.calibration.model_copy(update={"held_out": int(counts.held_out.sum())})
     if begun.link:
         begun = begun.model_copy(update={"ln_factor": one_factor(counts)})
         if begun.held_out < _FEWEST_FOR_A_CURVE:
             return begun
-    return _by_curve(begun, counts, rest_counts)
+    return _by_curve(begun, counts)
 
 
 def one_factor(counts: PairCounts) -> float:
     """ln of the factor under which the held-out pairs are likeliest: as many are then expected as there are."""
-    low, high = -60.0, 60.0
+    low, high = -_FARTHEST_FACTOR, _FARTHEST_FACTOR
     for _ in range(80):
         middle = (low + high) / 2
         expected = counts.pairs @ np.exp(-np.logaddexp(0.0, -(counts.centres + middle)))
@@ -142,24 +151,36 @@ def one_factor(counts: PairCounts) -> float:
     return low
 
 
-def _by_curve(begun: Calibration, counts: PairCounts, rest_counts: bool) -> Calibration:
-    """A curve through the shares that were held out, in bins of about as many held-out pairs each."""
+def _by_curve(begun: Calibration, counts: PairCounts) -> Calibration:
+    """A curve through the shares that were held out, in bins of about as many held-out pairs each.
+
+    Over the lowest bin it is level: MIL's link is so steep there that the curve would fall to 0 within the bin.
+    """
     n_bins = max(1, min(_KNOTS, begun.held_out // _FEWEST_AT_A_KNOT))
     ends = np.searchsorted(np.cumsum(counts.held_out), np.arange(1, n_bins) * begun.held_out / n_bins) + 1
     parts = [part for part in np.split(np.arange(len(counts.pairs)), np.unique(ends)) if counts.held_out[part].sum()]
     sums = [(int(counts.pairs[part].sum()), int(counts.held_out[part].sum())) for part in parts]
     shares = isotonic_regression([held / pairs for pairs, held in sums], weights=[pairs for pairs, _ in sums]).x
-    if rest_counts:
+    if begun.rest_counts:
         shares = shares / np.maximum(1 - shares, 1 - LARGEST)
     values = np.log(np.minimum(shares, LARGEST))
     places = [_place(counts, part) for part in parts]
+    if begun.link:
+        places, values = [_lowest(counts, parts[0], places[0]), *places], np.append(values[0], values)
+    values = np.minimum(values + np.linspace(-_TILT / 2, _TILT / 2, len(values)), math.log(LARGEST))
     knots = dict(zip(places, values.tolist(), strict=True))  # a place once, with the higher value
     return begun.model_copy(update={"knots": tuple(sorted(knots.items()))})
+
+
+def _lowest(counts: PairCounts, part: npt.NDArray[np.int64], place: float) -> float:
+    """Where the pairs of a bin begin, unless its own place is lower. Pairs below ½ have no odds, and do not count."""
+    there = counts.centres[part][(counts.pairs[part] > 0) & np.isfinite(counts.centres[part])]
+    return min(float(there[0]), place) if len(there) else place
 
 
 def _place(counts: PairCounts, part: npt.NDArray[np.int64]) -> float:
     """Where a bin stands: at its mean odds by the loss's link, else at its mean logit."""
     pairs, centres = counts.pairs[part], counts.centres[part]
     if counts.chances.link is not None:
-        return float(np.log(max(pairs @ np.exp(centres) / pairs.sum(), math.exp(-79.0))))
+        return float(np.log(max(pairs @ np.exp(centres) / pairs.sum(), math.exp(_LEAST))))
     return float(pairs @ centres / pairs.sum())

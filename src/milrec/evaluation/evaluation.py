@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from milrec.metrics.names import LIST_LENGTH
 from milrec.metrics.reliability import ReliabilityBin
-from milrec.probability.prices import Price
+from milrec.probability.aims import Price
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from milrec.metrics import tail
 from milrec.metrics.names import LIST_LENGTH
 from milrec.metrics.reliability import ReliabilityBin, calibration_error, reliability
 from milrec.models.contract import Model
+from milrec.probability.aims import Aim, Price
 from milrec.probability.calibration import Calibration, Chances
-from milrec.probability.prices import Aim, Price
 from milrec.training.settings import FitSettings
 
 

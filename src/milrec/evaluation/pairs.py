@@ -1,7 +1,7 @@
 """All pairs of users and items that may be listed, counted by the odds that a model gives them.
 
-A grid over ln(odds) of 4,096 bins holds them all: what follows from it (a factor, a curve, a reliability diagram) needs
-no second look at the model. Counts are whole numbers, so that no order of threads changes them.
+A grid over ln(odds) of 16,384 bins holds them all: what follows from it (a factor, a curve, a reliability diagram)
+needs no second look at the model. Counts are whole numbers, so that no order of threads changes them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from milrec.lists.decisions import Scores
 from milrec.lists.scores import leave_out
 from milrec.probability.calibration import Chances, Doubles
 
-_BINS = 4096
+_BINS = 1 << 14
 _PLACES = 1 << 16  # of the table from logits to bins
 _FARTHEST = 20.0  # from 0 that a logit of a loss with a link is told apart
-_LEAST, _MOST = -80.0, 12.0  # ln(odds) of a loss; below or above, they count at the end
+_MOST = 12.0  # ln(odds) of a loss; above, they count at the end
+_LIGHTEST = -20.0  # ln of the smallest weight of a missing item
 Counts = npt.NDArray[np.int64]
 
 
@@ -59,7 +60,8 @@ class PairCounts:
     @classmethod
     def _over(cls, chances: Chances, least: float, most: float) -> PairCounts:
         ln_odds = chances.ln_odds(np.linspace(least, most, _PLACES))
-        low, high = (_LEAST, _MOST) if chances.link is not None else (least, most)
+        lowest = float(ln_odds[np.isfinite(ln_odds)].min()) + _LIGHTEST
+        low, high = (lowest, _MOST) if chances.link is not None else (least, most)
         step = (high - low) / _BINS
         table = np.clip((ln_odds - low) / step, -2.0 * _BINS, 2.0 * _BINS).astype(np.float32)
         return cls(chances, low, step, least, (_PLACES - 1) / (most - least), table)

@@ -9,6 +9,7 @@ from milrec.metrics.tail import TailInterval
 from milrec.probability.calibration import Doubles
 from milrec.probability.prices import PriceCurve
 
+_SMALLEST = 1e-9  # bonus of a list that is not as the model lists it
 _SHARES = np.linspace(0, 1, 21)
 _PENALTIES = 24  # points of the curve for mean popularity
 _SINGLE = len(TailInterval)  # the class of long-tail items with a single adopter
@@ -64,6 +65,7 @@ def _curve(limits: Doubles, shares: Doubles, hits: Doubles, n: int) -> PriceCurv
     places = np.unique(np.concatenate([wanted, [0, natural, last]]))
     bonuses = np.where(places == natural, 0.0, limits[places])
     bonuses = np.where(places < natural, np.minimum(bonuses, 0.0), bonuses)
+    bonuses = np.where(places > natural, np.maximum(bonuses, _SMALLEST), bonuses)
     return PriceCurve(
         n=n, amounts=_row(shares[places]), bonuses=_row(np.maximum.accumulate(bonuses)), hits=_row(hits[places])
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
@@ -26,9 +27,11 @@ from milrec.storage import bring_back, open_folder
 from milrec.training.presets import PAPER_MODELS
 
 FORMATS: dict[PaperDataSet, str] = {"ml-20m": "movielens", "netflix": "netflix", "lastfm-360k": "lastfm"}
-LAST_WEIGHTS = {"patience": 0, "slack": 1}  # never stop early, and keep the weights of the last step
+TO_THE_END = {"patience": 0}  # never stop early
+LAST_WEIGHTS = {**TO_THE_END, "slack": 1}  # and keep the weights of the last step
 _RECIPES: dict[PaperTableName, str] = {"metrics": "paper.toml", "held-out users": "paper-held-out-users.toml"}
 _FILES = (LASTFM_FILE, "ratings.csv", "ratings.dat", "u.data", "combined_data_1.txt", "training_set.tar")
+_READ = re.compile(r"usersha1-|ratings\.|movies\.|movie_titles|u\.(data|item|genre)|combined_data_|training_set|mv_")
 _MARK = "source_sha256"
 
 
@@ -46,8 +49,8 @@ def paper_recipe(
     for model in models:
         if instead.trials is None:
             model.pop("search", None)
-        if last and model["model"] in PAPER_MODELS:
-            model["settings"] = LAST_WEIGHTS
+        if model["model"] in PAPER_MODELS:
+            model["settings"] = LAST_WEIGHTS if last else TO_THE_END
     values["title"] = f"{values['title']}: {dataset}"
     values["description"] = f"{values['description']} {_choices(instead.trials, last)}"
     values["paper"] = {"table": table, "dataset": dataset}
@@ -109,9 +112,10 @@ def _refuse_other_files(dataset: PaperDataSet, place: Path, source: Path) -> Non
 
 
 def _mark(place: Path) -> str:
-    """By which a source is recognised: the content of an archive, the names and sizes of the files in a folder."""
+    """By which a source is recognised: the content of an archive, the names and sizes of the files to be read."""
     if place.is_file():
         with place.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    sizes = [(str(file.relative_to(place)), file.stat().st_size) for file in sorted(place.rglob("*")) if file.is_file()]
+    files = [file for file in sorted(place.rglob("*")) if file.is_file() and _READ.match(file.name)]
+    sizes = [(str(file.relative_to(place)), file.stat().st_size) for file in files]
     return hashlib.sha256(json.dumps(sizes).encode()).hexdigest()

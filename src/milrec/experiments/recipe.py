@@ -53,6 +53,12 @@ class SplitEntry(Settings):
     seed: Seed = 0
     rounding: Literal["nearest", "down"] = "nearest"  # of the items of held-out users that are to be found
 
+    @model_validator(mode="after")
+    def _rounds_users(self) -> SplitEntry:
+        if self.rounding == "down" and self.protocol != "users":
+            raise ValueError("[split] rounding is for protocol 'users'")
+        return self
+
 
 class Range(Settings):
     """Numbers from low to high, spread evenly or by their logarithm."""
@@ -331,7 +337,10 @@ def _with_values(entries: list[ModelEntry], values: Mapping[str, Any]) -> list[M
             raise SettingsError(f"'{name}' is searched by the recipe, so it cannot be set as well")
     return [
         entry.model_copy(
-            update={"settings": {**entry.settings, **{name: values[name] for name in values if name in keys}}}
+            update={
+                "settings": {**entry.settings, **{name: values[name] for name in values if name in keys}},
+                "tuned": {name: value for name, value in entry.tuned.items() if name not in values},
+            }
         )
         for entry, keys in zip(entries, known, strict=True)
     ]

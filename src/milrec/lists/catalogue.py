@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from milrec.data.interactions import Interactions, numbers_of
 from milrec.errors import UnknownIdError
 from milrec.metrics.tail import (
+from milrec.records import TAIL_NAMES as TAIL_NAMES
     TailInterval,
     log_popularity,
     popularity_curve,
@@ -63,7 +64,6 @@ def _spaced(text: str) -> str:
     return "".join(f" {word}" for word in _WORD.findall(plain.casefold()))
 
 
-TAIL_NAMES = [interval.name.lower() for interval in TailInterval]
 
 
 class CatalogueItem(NamedTuple):

@@ -18,11 +18,14 @@ from milrec.errors import NO_PROBABILITIES, DataError, SettingsError, cut
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue, several
 from milrec.lists.rules import Rule, rule_of
 from milrec.lists.scores import checked_dial
-from milrec.probability.prices import Aims, Price, TailPrices, aim_of
+from milrec.probability.aims import Aims, Price, aim_of
+from milrec.probability.prices import TailPrices
 from milrec.training.artifact import Fitted
 
 Numbers = npt.NDArray[np.int32]
 Rules = Sequence[Rule | str | Mapping[str, Any]]
+LIGHTEST, HEAVIEST = 1e-30, 1e30  # weights of a new user's items that single precision can hold
+WEIGHTS = f"from {LIGHTEST:g} to {HEAVIEST:g}"
 Adopted = Sequence[Any] | Mapping[Any, float]  # items, or how often each was played, bought or clicked
 
 
@@ -193,13 +196,19 @@ def _adopted(catalogue: Catalogue, given: Adopted) -> tuple[Numbers, npt.NDArray
         items = np.unique(catalogue.item_numbers(several(given)))
         return items, np.ones(len(items), dtype=np.float32)
     for item, weight in given.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0 < weight < 1e30:
-            raise DataError(f"the weight of item '{cut(item)}' must be a number above 0, not {cut(repr(weight))}")
+        if not is_weight(weight):
+            raise DataError(f"the weight of item '{cut(item)}' must be a number {WEIGHTS}, not {cut(repr(weight))}")
     numbers = catalogue.item_numbers(list(given))
     items, first = np.unique(numbers, return_index=True)
     if len(items) < len(numbers):
         raise DataError("an item is given two weights; give each item once")
     return items, np.array(list(given.values()), dtype=np.float32)[first]
+
+
+def is_weight(value: Any) -> bool:
+    """Whether a weight that somebody gives can be worked with."""
+    plain = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return plain and bool(LIGHTEST <= value <= HEAVIEST)
 
 
 def list_length(n: int) -> int:

@@ -16,8 +16,8 @@ from milrec.lists.decisions import Proposed, Ranked, Scores
 from milrec.lists.scores import Scorer
 from milrec.metrics.tail import TailInterval
 from milrec.models.inputs import Users
+from milrec.probability.aims import Bonus
 from milrec.probability.calibration import Chances, Doubles
-from milrec.probability.prices import Bonus
 
 Best = tuple[Ranked, Scores, npt.NDArray[np.float64]]
 

@@ -11,11 +11,11 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from milrec.losses import Loss
 from milrec.probability.links import Link, link_of
@@ -23,6 +23,7 @@ from milrec.probability.prices import TailPrices
 from milrec.records import Count, Number, Rank, Record
 
 Doubles = npt.NDArray[np.float64]
+_RISE = 0.01  # of ln(probability) to the right of the last knot: a higher logit is always worth a little more
 LARGEST = 0.999  # a probability that nothing exceeds
 
 
@@ -32,7 +33,7 @@ class Calibration(Record):
     link: bool  # whether odds are read off the loss's link; without it, the logit itself stands for ln(odds)
     n_drawn: Rank | None = None  # missing items that enter the loss for each user; null: all, with weight 1
     ln_factor: Number = 0.0  # by which odds become those of being held out
-    knots: tuple[tuple[Number, Number], ...] = ()  # (ln odds, ln probability), both rising
+    knots: Annotated[tuple[tuple[Number, Number], ...], Field(max_length=1_000)] = ()  # (ln odds, ln P), both rising
     rest_counts: bool = True  # whether test pairs were among those that validation took for missing
     held_out: Count  # validation pairs that it was fitted on
     prices: TailPrices | None = None
@@ -46,6 +47,11 @@ class Calibration(Record):
             raise ValueError("the probabilities of a calibration rise, up to 1")
         return self
 
+    def refuse_other_loss(self, settings: Any) -> None:
+        """Odds are read off the link of a loss that has one, and off a curve without it."""
+        if self.link != (own_link(settings) is not None) or not (self.link or self.knots):
+            raise ValueError("the calibration does not go with the loss")
+
     @property
     def kind(self) -> str:
         """What it is called in reports."""
@@ -58,14 +64,16 @@ class Calibration(Record):
         return self.model_copy(update={"knots": ()}) if self.link else None
 
     def ln_probability(self, ln_odds: Doubles) -> Doubles:
-        """By the loss's odds, or along the curve: straight between its knots, level to the right of them."""
+        """By the loss's odds, or along the curve: straight between its knots, nearly level to the right of them."""
         if not self.knots:
             ln_odds = ln_odds + self.ln_factor
             found = ln_odds if self.rest_counts else -np.logaddexp(0.0, -ln_odds)
         else:
             places, values = _curve(self.knots)
             slope = 1.0 if self.link else first_slope(places, values)
+            beyond = np.maximum(ln_odds - places[-1], 0.0)
             found = np.interp(ln_odds, places, values) + slope * np.minimum(ln_odds - places[0], 0.0)
+            found = found + _RISE * beyond / (1 + beyond)
         capped: Doubles = np.minimum(found, math.log(LARGEST))
         return capped
 
@@ -102,8 +110,9 @@ class Chances:
         n_drawn = self.calibration.n_drawn
         if self.link is None or n_drawn is None:
             return np.zeros(len(n_adopted))
-        n_missing = np.maximum(self.n_items - n_adopted - (n_rejected if self.rejected_count else 0), 1)
-        shifts: Doubles = np.log(np.minimum(n_drawn, n_missing) / n_missing)
+        known = n_adopted.astype(np.int64) + (n_rejected if self.rejected_count else 0)
+        n_missing = np.maximum(self.n_items - known, 1)
+        shifts: Doubles = np.log(np.minimum(min(n_drawn, self.n_items), n_missing) / n_missing)
         return shifts
 
     def ln_odds(self, logits: npt.NDArray[Any]) -> Doubles:

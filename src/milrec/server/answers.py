@@ -72,6 +72,8 @@ class PriceFacts(BaseModel):
     amount: float = Field(description="the share, or the mean popularity, that it leads to")
     hits: float = Field(description="expected of a list with it")
     hits_without: float = Field(description="expected of a list without it")
+    n: int = Field(description="how long the lists were that were looked at: about as long as this one, if possible")
+    unmet: str | None = Field(description="a sentence, if what was asked for is out of reach")
 
 
 class RecommendAnswer(BaseModel):

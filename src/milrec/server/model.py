@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _QUICK_BYTES = 64 << 20  # of weights that are read in about a millisecond
 _USUAL_LENGTH = 20
-_TAILS: tuple[Literal["short", "medium", "long"], ...] = ("short", "medium", "long")
 _LISTS_REMEMBERED = 1_000  # for each model: its live tail shares and coverage are over these
 
 
@@ -131,7 +130,7 @@ class Served:
         """How its probabilities were found, and the tail shares of its lists where no other are asked for."""
         calibration, prices = self.recommender.fitted.calibration, self.recommender.fitted.prices
         found = None if calibration is None else {"kind": calibration.kind, "held_out": calibration.held_out}
-        shares = prices and {tail: prices.curve(tail, _USUAL_LENGTH).at_bonus(0.0)[0] for tail in _TAILS}
+        shares = prices and {tail: prices.natural(tail, _USUAL_LENGTH)[0] for tail in TAIL_NAMES}
         return {"probability": found, "tail_shares": shares}
 
     def popularity_curve(self, points: int) -> dict[str, Any]:

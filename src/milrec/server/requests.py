@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from milrec.errors import SettingsError, cut
-from milrec.lists.query import Query
+from milrec.lists.query import HEAVIEST, LIGHTEST, WEIGHTS, Query, is_weight
 from milrec.lists.rules import Rule
 from milrec.server.limits import Limits, work_in
 from milrec.settings import sentence_of, shown
@@ -117,7 +117,6 @@ class _OneMistake:
 Id = Annotated[StrictStr | StrictInt, _OneMistake(), Field(description="an id, as text or as a whole number")]
 Ids = Annotated[list[Id], Field(fail_fast=True)]  # a thousand wrong ids are reported as one
 MOST_RULES = 20
-_LARGEST_WEIGHT = 1e30
 
 
 class _OrWeights:
@@ -127,7 +126,7 @@ class _OrWeights:
         return core_schema.no_info_wrap_validator_function(_ids_or_weights, handler.generate_schema(Ids))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        weight = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": _LARGEST_WEIGHT}
+        weight = {"type": "number", "minimum": LIGHTEST, "maximum": HEAVIEST}
         return {"anyOf": [handler(schema), {"type": "object", "additionalProperties": weight}]}
 
 
@@ -135,8 +134,8 @@ def _ids_or_weights(value: Any, ids: ValidatorFunctionWrapHandler) -> Any:
     if not isinstance(value, dict):
         return ids(value)
     for item, weight in value.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < _LARGEST_WEIGHT:
-            raise SettingsError(f"the weight of item '{cut(item)}' must be a number above 0, not {shown(weight)}")
+        if not is_weight(weight):
+            raise SettingsError(f"the weight of item '{cut(item)}' must be a number {WEIGHTS}, not {shown(weight)}")
     return value
 
 

@@ -5,6 +5,7 @@ The text is that of Python's own encoder, byte for byte: numbers as `repr` shows
 
 from __future__ import annotations
 
+import json
 import math
 from json.encoder import encode_basestring_ascii as quoted
 from typing import TYPE_CHECKING, NamedTuple
@@ -94,8 +95,8 @@ def _price(asked: Asked) -> str:
     price = asked.wanted.price
     if price is None:
         return "null"
-    facts = {"bonus": price.bonus, "amount": price.amount, "hits": price.hits, "hits_without": price.hits_without}
-    return "{" + ",".join([f'"{name}":{value!r}' for name, value in facts.items()]) + "}"
+    facts = {name: getattr(price, name) for name in ("bonus", "amount", "hits", "hits_without", "n", "unmet")}
+    return json.dumps(facts, separators=(",", ":"))
 
 
 def not_finite() -> DataError:

@@ -141,7 +141,10 @@ def _understood(manifest: Manifest, encoders: Sequence[type[nn.Module]]) -> tupl
     where = f"'{manifest.path}' has settings that this milrec does not understand"
     try:
         facts = _Facts.model_validate_json(json.dumps(manifest.facts), strict=True)
-        return facts, _settings(manifest.facts, encoders)
+        settings = _settings(manifest.facts, encoders)
+        if facts.calibration is not None:
+            facts.calibration.refuse_other_loss(settings)
+        return facts, settings
     except _UnknownModel as error:
         raise FolderError(f"'{manifest.path}' {error}") from None
     except ValidationError as error:

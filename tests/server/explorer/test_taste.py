@@ -115,7 +115,7 @@ def test_the_dial_asks_all_models_for_the_same_share(opened, recommenders):
 
 
 def test_a_dial_that_is_off_rests_where_the_first_model_is_by_itself(opened, recommenders):
-    natural = recommenders["multinomial"].fitted.prices.curve("long", 20).at_bonus(0.0)[0]
+    natural = recommenders["multinomial"].fitted.prices.natural("long", 20)[0]
     page = opened("#liked=i001&model=multinomial&model=mil")
     settled(page)
     expect(page.locator("#dial")).to_have_value(str(round(100 * natural)))
