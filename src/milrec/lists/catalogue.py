@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from milrec.data.interactions import Interactions, numbers_of
 from milrec.errors import UnknownIdError
 from milrec.metrics.tail import (
-from milrec.records import TAIL_NAMES as TAIL_NAMES
     TailInterval,
     log_popularity,
     popularity_curve,
@@ -24,6 +23,7 @@ from milrec.records import TAIL_NAMES as TAIL_NAMES
     tail_classes,
     tail_intervals,
 )
+from milrec.records import TAIL_NAMES as TAIL_NAMES
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -62,8 +62,6 @@ def _spaced(text: str) -> str:
     letters = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
     return "".join(f" {word}" for word in _WORD.findall(plain.casefold()))
-
-
 
 
 class CatalogueItem(NamedTuple):
