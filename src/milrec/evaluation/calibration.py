@@ -24,7 +24,7 @@ from milrec.lists.tail_order import Candidates
 from milrec.metrics import tail
 from milrec.models.contract import Model
 from milrec.models.inputs import Users
-from milrec.probability.calibration import LARGEST, Calibration, Chances, counts_rejected, own_link
+from milrec.probability.calibration import LARGEST, Calibration, Chances, Doubles, counts_rejected, own_link
 from milrec.probability.prices import TailPrices
 from milrec.training.settings import FitSettings
 from milrec.training.targets import n_missing_drawn
@@ -36,6 +36,7 @@ _ONE_IN = 3  # of these, for mean popularity, whose curve takes longest
 _LEAST, _FARTHEST_FACTOR = -700.0, 600.0  # ln of the lowest odds that a number can hold, and of the largest factor
 _KNOTS, _FEWEST_AT_A_KNOT = 32, 40  # of a curve, and held-out pairs at each
 _FEWEST_FOR_A_CURVE = 80  # held-out pairs; with fewer, one factor says as much
+_STEEPEST = 40.0  # fall of ln(probability) over the first bin
 _TILT = 0.01  # by which ln(probability) rises over a curve's knots at least: no two logits are worth quite the same
 _LENGTHS = (1, 2, 5, 10, 20, 50, 100, 200)
 
@@ -152,10 +153,7 @@ def one_factor(counts: PairCounts) -> float:
 
 
 def _by_curve(begun: Calibration, counts: PairCounts) -> Calibration:
-    """A curve through the shares that were held out, in bins of about as many held-out pairs each.
-
-    Over the lowest bin it is level: MIL's link is so steep there that the curve would fall to 0 within the bin.
-    """
+    """A curve through the shares that were held out, in bins of about as many held-out pairs each."""
     n_bins = max(1, min(_KNOTS, begun.held_out // _FEWEST_AT_A_KNOT))
     ends = np.searchsorted(np.cumsum(counts.held_out), np.arange(1, n_bins) * begun.held_out / n_bins) + 1
     parts = [part for part in np.split(np.arange(len(counts.pairs)), np.unique(ends)) if counts.held_out[part].sum()]
@@ -166,16 +164,29 @@ def _by_curve(begun: Calibration, counts: PairCounts) -> Calibration:
     values = np.log(np.minimum(shares, LARGEST))
     places = [_place(counts, part) for part in parts]
     if begun.link:
-        places, values = [_lowest(counts, parts[0], places[0]), *places], np.append(values[0], values)
+        places, values = _with_first(counts, parts[0], places, values, begun.rest_counts)
     values = np.minimum(values + np.linspace(-_TILT / 2, _TILT / 2, len(values)), math.log(LARGEST))
     knots = dict(zip(places, values.tolist(), strict=True))  # a place once, with the higher value
     return begun.model_copy(update={"knots": tuple(sorted(knots.items()))})
 
 
-def _lowest(counts: PairCounts, part: npt.NDArray[np.int64], place: float) -> float:
-    """Where the pairs of a bin begin, unless its own place is lower. Pairs below ½ have no odds, and do not count."""
-    there = counts.centres[part][(counts.pairs[part] > 0) & np.isfinite(counts.centres[part])]
-    return min(float(there[0]), place) if len(there) else place
+def _with_first(
+    counts: PairCounts, part: npt.NDArray[np.int64], places: list[float], values: Doubles, rest_counts: bool
+) -> tuple[list[float], Doubles]:
+    """The knots with one more, where the pairs of the first bin begin: so high that as many of them are expected to be
+    held out as were (MIL's own link is far too steep there). Pairs below ½ have no odds, and do not count.
+    """
+    centres, pairs, held_out = (row[part] for row in (counts.centres, counts.pairs, counts.held_out))
+    there = (pairs > 0) & np.isfinite(centres)
+    if not there.any() or centres[there][0] >= places[0]:
+        return places, values
+    low, high = float(values[0]) - _STEEPEST, float(values[0])
+    for _ in range(60):
+        middle = (low + high) / 2
+        chance = np.exp(np.interp(centres[there], [centres[there][0], *places], [middle, *values]))
+        expected = pairs[there] @ (chance / (1 + chance) if rest_counts else chance)
+        low, high = (low, middle) if expected > held_out[there].sum() else (middle, high)
+    return [float(centres[there][0]), *places], np.append(low, values)
 
 
 def _place(counts: PairCounts, part: npt.NDArray[np.int64]) -> float:
