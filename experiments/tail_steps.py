@@ -3,7 +3,9 @@
 For each model of a run (the first seed that it finds), lists at 12 values of λ, from 0 in equal steps up to the one
 that was found on validation for 40 % long tail. Checked on the test part: the long-tail share of the first 20 places
 never falls, NDCG@20 never rises by more than .001 from one step to the next, and places with items of one adopter grow
-by at most one percentage point in all. FILE, JSON, is written after every model, and what it holds is not done again.
+by at most one percentage point in all. The last step also has the long-tail share for five equally large groups of
+users, from those with the fewest training items to those with the most. FILE, JSON, is written after every model, and
+what it holds is not done again.
 """
 
 import json
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import milrec
 from milrec.storage import write_json
@@ -39,18 +42,28 @@ def main() -> None:
             say(key, found[key])
 
 
-def steps_of(recommender: milrec.Recommender, split: milrec.Split) -> list[dict[str, float]]:
+def steps_of(recommender: milrec.Recommender, split: milrec.Split) -> list[dict[str, Any]]:
     """The measures at each λ."""
     price = recommender.price(20, long_share=0.4)
     assert price is not None
-    steps = []
+    steps: list[dict[str, Any]] = []
     for bonus in np.linspace(0.0, max(price.bonus, 0.0), STEPS):
-        measures = recommender.evaluate(split, long_bonus=float(bonus)).measures
-        steps.append({"bonus": float(f"{bonus:.6g}"), **{name: float(f"{measures[name]:.6g}") for name in MEASURES}})
+        found = recommender.evaluate(split, long_bonus=float(bonus))
+        measures = {name: float(f"{found.measures[name]:.6g}") for name in MEASURES}
+        steps.append({"bonus": float(f"{bonus:.6g}"), **measures})
+    steps[-1]["long_share@20 by fifths of users"] = fifths(found.per_user["long_share@20"], split)
     return steps
 
 
-def say(key: str, steps: list[dict[str, float]]) -> None:
+def fifths(shares: npt.NDArray[np.float64], split: milrec.Split) -> list[float]:
+    """The mean share of users, from those with the fewest items to those with the most."""
+    judged = np.diff(split.test.targets.indptr) > 0
+    n_items = np.diff(split.test.audience.adopted.indptr)[judged]
+    groups = np.array_split(np.argsort(n_items, kind="stable"), 5)
+    return [round(float(np.nanmean(shares[group])), 2) for group in groups]
+
+
+def say(key: str, steps: list[dict[str, Any]]) -> None:
     falls = max(before["long_share@20"] - after["long_share@20"] for before, after in pairwise(steps))
     rises = max(after["ndcg@20"] - before["ndcg@20"] for before, after in pairwise(steps))
     singles = steps[-1]["single_adopter_share@20"] - steps[0]["single_adopter_share@20"]

@@ -152,7 +152,7 @@ def test_a_list_of_less_than_one_item_is_refused(recommender, n):
         lambda: recommender.recommend_new(recommender.item_ids[:1], n=n),
         lambda: list(recommender.recommend_all(n=n)),
     ):
-        with pytest.raises(SettingsError, match=f"at least 1 item, not {n}"):
+        with pytest.raises(SettingsError, match=f"a whole number from 1 up, not {n}"):
             ask()
 
 

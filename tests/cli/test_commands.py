@@ -609,7 +609,7 @@ def test_lists_with_a_share_of_the_long_tail_say_what_they_cost(work):
     weighted = ("recommend", "model", "--adopted", "i001,i002", "--weights")
     succeeds(*weighted, "3,1", cwd=work)
     for weights, sentence in (
-        ("3", "--weights has 1 numbers for 2 adopted items"),
+        ("3", "--weights and --adopted must have as many entries, not 1 and 2"),
         ("3,many", "--weights needs numbers separated by commas, e.g. 12,3"),
         ("3,0", "the weight of item 'i002' must be a number from 1e-30"),
     ):

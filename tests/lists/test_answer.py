@@ -289,8 +289,8 @@ def test_one_adopted_item_speaks_for_all_or_against(recommender):
         ({"user": "known", "rejected": ["x"]}, SettingsError, "not both"),
         ({"user": "nobody"}, UnknownIdError, "unknown user 'nobody'; for a new user, give adopted"),
         ({"adopted": ["nothing"]}, UnknownIdError, "unknown item 'nothing'"),
-        ({"adopted": [], "n": 0}, SettingsError, "at least 1 item, not 0"),
-        ({"adopted": [], "n": 2.5}, SettingsError, "at least 1 item, not 2.5"),
+        ({"adopted": [], "n": 0}, SettingsError, "a whole number from 1 up, not 0"),
+        ({"adopted": [], "n": 2.5}, SettingsError, "a whole number from 1 up, not 2.5"),
         ({"adopted": [], "dial": float("nan")}, SettingsError, "the dial must be a finite number"),
         ({"adopted": [], "dial": "much"}, SettingsError, "the dial must be a finite number"),
         (

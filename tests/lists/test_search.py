@@ -88,7 +88,7 @@ def test_users_are_found_by_the_beginning_of_their_id(titled):
 
 def test_a_search_for_nothing_at_all_is_refused(titled):
     for search in (titled.find_items, titled.find_users):
-        with pytest.raises(SettingsError, match="at least 1 item, not 0"):
+        with pytest.raises(SettingsError, match="a whole number from 1 up, not 0"):
             search("a", 0)
 
 

@@ -157,7 +157,7 @@ def _taste(adopted: str, weights: str | None) -> list[str] | dict[str, float]:
     except ValueError:
         raise SettingsError("--weights needs numbers separated by commas, e.g. 12,3") from None
     if len(values) != len(ids):
-        raise SettingsError(f"--weights has {len(values)} numbers for {len(ids)} adopted items")
+        raise SettingsError(f"--weights and --adopted must have as many entries, not {len(values)} and {len(ids)}")
     if len(set(ids)) < len(ids):
         raise SettingsError("with --weights, each item of --adopted must be given once")
     return dict(zip(ids, values, strict=True))

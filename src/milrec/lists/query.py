@@ -213,7 +213,7 @@ def is_weight(value: Any) -> bool:
 
 def list_length(n: int) -> int:
     if not isinstance(n, int | np.integer) or n < 1:
-        raise SettingsError(f"a list must have at least 1 item, not {n}")
+        raise SettingsError(f"the length of a list must be a whole number from 1 up, not {n!r}")
     return int(n)
 
 
