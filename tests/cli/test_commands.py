@@ -599,10 +599,10 @@ def test_help_names_every_data_set_format_model_and_loss(monkeypatch):
 
 def test_lists_with_a_share_of_the_long_tail_say_what_they_cost(work):
     done = succeeds("recommend", "model", "--user", "u001", "-n", 10, "--long-share", 0.4, cwd=work)
-    assert "hits expected per list" in done.stderr and "λ = " in done.stderr
+    assert "hits are expected of a list of 10" in done.stderr and "λ = " in done.stderr
     done = succeeds("evaluate", "model", "split", "--long-share", 0.4, "--json", "aimed.json", cwd=work)
     aimed = json.loads((work / "aimed.json").read_text())
-    assert "Lists of 20 on validation, λ = " in done.stdout and aimed["bonus"] != 0
+    assert "% long tail on average over users (λ = " in done.stdout and aimed["bonus"] != 0
     succeeds("evaluate", "model", "split", "--json", "plain.json", cwd=work)
     plain = json.loads((work / "plain.json").read_text())
     assert abs(aimed["long_share@20"] - 40) <= abs(plain["long_share@20"] - 40)

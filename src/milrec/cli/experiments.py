@@ -107,7 +107,6 @@ def paper(
     from milrec.cli.output import facts_table, note, say
     from milrec.experiments.paper import paper_recipe, prepare_data
     from milrec.experiments.recipe import Instead
-    from milrec.experiments.search import optuna_library
     from milrec.report.paper import data_set_of_size, other_data
     from milrec.settings import parse_assignments
 
@@ -115,6 +114,8 @@ def paper(
     instead = Instead(models=only, seeds=seed, trials=trials, values=parse_assignments(set or []))
     wanted = paper_recipe(name, wanted_table, out, instead, last)
     if any(entry.search for entry in wanted.models):
+        from milrec.experiments.search import optuna_library
+
         optuna_library()  # before the data, which take their time
     facts = prepare_data(wanted, source, out, say)
     facts_table(f"Data: {out / 'data'}", {key: facts[key] for key in ("source", "users", "items", "adopted")})

@@ -162,9 +162,8 @@ def _by_curve(begun: Calibration, counts: PairCounts) -> Calibration:
     if begun.rest_counts:
         shares = shares / np.maximum(1 - shares, 1 - LARGEST)
     values = np.log(np.minimum(shares, LARGEST))
-    places = [_place(counts, part) for part in parts]
-    if begun.link:
-        places, values = _with_first(counts, parts[0], places, values, begun.rest_counts)
+    places = _places(counts, parts, values)
+    places, values = _with_first(counts, parts[0], places, values, begun.rest_counts)
     values = np.minimum(values + np.linspace(-_TILT / 2, _TILT / 2, len(values)), math.log(LARGEST))
     knots = dict(zip(places, values.tolist(), strict=True))  # a place once, with the higher value
     return begun.model_copy(update={"knots": tuple(sorted(knots.items()))})
@@ -189,9 +188,22 @@ def _with_first(
     return [float(centres[there][0]), *places], np.append(low, values)
 
 
-def _place(counts: PairCounts, part: npt.NDArray[np.int64]) -> float:
-    """Where a bin stands: at its mean odds by the loss's link, else at its mean logit."""
-    pairs, centres = counts.pairs[part], counts.centres[part]
-    if counts.chances.link is not None:
-        return float(np.log(max(pairs @ np.exp(centres) / pairs.sum(), math.exp(_LEAST))))
-    return float(pairs @ centres / pairs.sum())
+def _places(counts: PairCounts, parts: list[npt.NDArray[np.int64]], values: Doubles) -> list[float]:
+    """Where bins stand: at their mean odds. Without a link, the bins next to one say how odds rise with the logit."""
+    if counts.chances.link is not None or len(parts) < 3:
+        return [_place(counts, part, 1.0) for part in parts]
+    means = [float(counts.pairs[part] @ counts.centres[part] / counts.pairs[part].sum()) for part in parts]
+    slopes = np.diff(values) / np.maximum(np.diff(means), 1e-9)
+    near = [max(float(slopes[max(number, 1) if number < len(slopes) else -1]), 1e-3) for number in range(len(parts))]
+    return [_place(counts, part, slope) for part, slope in zip(parts, near, strict=True)]
+
+
+def _place(counts: PairCounts, part: npt.NDArray[np.int64], slope: float) -> float:
+    """Where a bin has its mean odds, if ln(odds) rise like this."""
+    there = np.isfinite(counts.centres[part]) & (counts.pairs[part] > 0)
+    pairs, steps = counts.pairs[part], slope * np.where(there, counts.centres[part], 0.0)
+    if not there.any():
+        return _LEAST
+    highest = float(steps[there].max())
+    mean = float(pairs @ np.where(there, np.exp(np.maximum(steps - highest, _LEAST)), 0.0)) / int(pairs.sum())
+    return (highest + math.log(max(mean, math.exp(_LEAST)))) / slope
