@@ -33,7 +33,8 @@ def test_between_two_lengths_a_bonus_lies_in_between_and_beyond_them_the_nearest
     halfway = Aim("long", 0.5).price(PRICES, 45)  # of 20 and 100, on a scale of ratios
     assert halfway.bonus == pytest.approx(0.03, abs=2e-4) and halfway.n == 45
     near, far = Aim("long", 0.5).price(PRICES, 5), Aim("long", 0.5).price(PRICES, 3_000)
-    assert (near.bonus, near.n) == (pytest.approx(0.04), 20) and (far.bonus, far.n) == (pytest.approx(0.02), 100)
+    assert near.bonus == pytest.approx(0.04) and near.n == 20
+    assert far.bonus == pytest.approx(0.02) and far.n == 100
 
 
 def test_what_is_out_of_reach_is_said():
