@@ -14,8 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import milrec
+from milrec.data.reading.blocks import read_rows
 from milrec.data.reading.columns import Columns
-from milrec.data.reading.tables import Rows, read_rows, read_titles, rows_of
+from milrec.data.reading.tables import Rows, read_titles, rows_of
 from milrec.errors import DataError
 
 RATED = Columns(value="rating")
@@ -711,7 +712,7 @@ def test_a_condition_on_a_column_that_is_not_there_lists_those_that_are(tmp_path
 def test_a_condition_that_no_row_meets_shows_some_values(tmp_path: Path) -> None:
     text = "user,item,week\n" + "".join(f"a,x,{week}\n" for week in range(1, 9))
     with pytest.raises(
-        DataError, match=r"no row of '.*table.csv' has week=9; the column holds 1, 2, 3, 4, 5 and 3 more"
+        DataError, match=r"no row of '.*table.csv' has week=9; the column holds 1, 2, 3, 4, 5 and others"
     ):
         read_text(tmp_path, text, Columns(where={"week": 9}))
     with pytest.raises(DataError, match="has mark=1; the column holds nothing"):

@@ -5,6 +5,7 @@ import gzip
 import io
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -13,10 +14,11 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from milrec.data.reading import text as text_module
+from milrec.data.reading.blocks import read_rows
 from milrec.data.reading.columns import Columns
 from milrec.data.reading.read import read_source
 from milrec.data.reading.sources import Allowed
-from milrec.data.reading.tables import Rows, read_rows, read_titles
+from milrec.data.reading.tables import Rows, read_titles
 from milrec.data.reading.text import Dialect, read_text
 from milrec.errors import DataError
 
@@ -168,8 +170,13 @@ def test_what_the_csv_module_writes_is_read(
 
 
 def test_rows_that_the_parser_loses_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = pyarrow.csv.read_csv
-    monkeypatch.setattr(pyarrow.csv, "read_csv", lambda *given: whole(*given)[1:])
+    whole = pyarrow.csv.open_csv
+
+    def without_the_first(*given: Any) -> pa.RecordBatchReader:
+        table = whole(*given).read_all()[1:]
+        return table.to_reader()
+
+    monkeypatch.setattr(pyarrow.csv, "open_csv", without_the_first)
     with pytest.raises(DataError, match=r"has 3 rows, but the parser found 2; check its quotes and line ends"):
         read_csv(tmp_path, "user,item\na,b\nc,d\ne,f\n")
 

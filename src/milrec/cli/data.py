@@ -64,7 +64,11 @@ def simulate(
 @reserving("data")
 def prepare(
     source: Annotated[
-        Path, typer.Argument(help="A CSV/TSV or Parquet file, or the original archive or folder of a data set.")
+        Path,
+        typer.Argument(
+            help="A CSV/TSV or Parquet file, a folder of such files or a pattern ('events/*.csv.gz'), of any size; "
+            "or the original archive or folder of a data set."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Data folder to write.")],
     format: Annotated[Format, typer.Option(help="How to read the source.")] = Format.auto,
@@ -95,24 +99,23 @@ def prepare(
 ) -> None:
     """Read interactions into a data folder: apply thresholds and filters, merge and count duplicates."""
     from milrec.cli.output import facts_table, note
+    from milrec.cli.progress import progress_bar
+    from milrec.data.preparation import Wanted, prepare_folder
     from milrec.data.reading.columns import VALUE_NAMES, Columns
-    from milrec.data.reading.read import parse_conditions, prepare_source
+    from milrec.data.reading.read import parse_conditions
     from milrec.data.reading.sources import Allowed
 
     own = {"adopt_min": adopt_min, "reject_max": reject_max, "min_per_user": min_per_user, "min_per_item": min_per_item}
     columns = Columns(user, item, value, time, parse_conditions(where or []))
-    allowed = Allowed(multiline, max_expansion)
-    read_as, rows, filters, prepared = prepare_source(source, format.value, columns, titles, own, allowed)
-    if rows.note:
-        note(in_options(rows.note))
-    if value in VALUE_NAMES[:4] and not filters.are_thresholds:
+    wanted = Wanted(format.value, columns, titles, own, Allowed(multiline, max_expansion))
+    with progress_bar("Reading", "rows") as report:
+        prepared = prepare_folder(source, wanted, out, lambda rows: report(rows, None), replace=force)
+    if prepared.note:
+        note(in_options(prepared.note))
+    if value in VALUE_NAMES[:4] and not prepared.filters.are_thresholds:
         note(f"column '{value}' is read as counts: rows above 0 are adopted; if these are ratings, give --adopt-min")
-    chosen = {name: limit for name, limit in vars(filters).items() if limit is not None}
-    asked = {"where": dict(columns.where)} if columns.where else {}
-    facts = {"source": source.name, "format": read_as, **asked, "filters": chosen, **prepared.interactions.reading}
-    prepared.interactions.save(out, facts, replace=force)
-    shown = {**facts, "filters": ", ".join(f"{name} {limit:g}" for name, limit in chosen.items())}
-    facts_table(f"Prepared → {out}", {**shown, **prepared.interactions.facts()})
+    limits = ", ".join(f"{name} {limit:g}" for name, limit in prepared.filters.chosen().items())
+    facts_table(f"Prepared → {out}", {**prepared.facts, "filters": limits, **prepared.sizes})
 
 
 @reserving("split")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress_bar(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(title: str, unit: str) -> Iterator[Callable[[int, int | None], None]]:
     """A bar for work whose total becomes known as it proceeds."""
     columns = (
         TextColumn("{task.description}"),

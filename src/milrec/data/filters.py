@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from milrec.data.interactions import Interactions, check_not_empty, pairs_matrix, sorted_ids
 from milrec.data.reading.tables import Rows
+from milrec.data.reading.times import Times
 from milrec.errors import DataError, cut
 
 
@@ -30,6 +31,10 @@ class Filters:
     def are_thresholds(self) -> bool:
         """Whether values are ratings."""
         return self.adopt_min is not None or self.reject_max is not None
+
+    def chosen(self) -> dict[str, float]:
+        """The limits that there are, by name."""
+        return {name: limit for name, limit in vars(self).items() if limit is not None}
 
     def __post_init__(self) -> None:
         for name in ("adopt_min", "reject_max", "min_per_item", "min_per_user"):
@@ -50,49 +55,96 @@ class Prepared:
     counts: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Merged:
+    """The pairs that some rows stand for, each once, and how many rows became none."""
+
+    adopted: csr_array
+    rejected: csr_array
+    n_ignored: int  # rows that are neither adopted nor rejected
+    n_duplicates: int
+    n_contradicted: int  # rejected pairs that are adopted too
+
+
+@dataclass(frozen=True)
+class NumberedRows:
+    """Rows whose users and items are numbers already."""
+
+    users: npt.NDArray[np.int32]
+    items: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float64] | None
+    times: Times | None
+
+    def merged(self, filters: Filters, shape: tuple[int, int]) -> Merged:
+        """All rows of a pair must be here, and nothing else matters: rows may be merged some users at a time."""
+        adopted, rejected, weights = self._labels(filters)
+        latest = self._latest(filters, shape)
+        matrix = self._pairs(weights, adopted & latest, shape)
+        refused = self._pairs(np.ones(len(self.users)), rejected & latest, shape)
+        contradicted = refused.multiply(matrix > 0).tocsr()
+        refused = (refused - contradicted).tocsr()
+        refused.eliminate_zeros()
+        refused.data = np.ones_like(refused.data)
+        counted = adopted | rejected
+        cells = self.users[counted].astype(np.int64) * shape[1] + self.items[counted]
+        n_ignored = int(np.count_nonzero(~counted))
+        return Merged(matrix, refused, n_ignored, _n_duplicates(cells), int(contradicted.nnz))
+
+    def _labels(self, filters: Filters) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
+        """For every row: adopted, rejected, and the weight of an adoption."""
+        everyone = np.ones(len(self.users), dtype=bool)
+        if self.values is None:
+            return everyone, ~everyone, np.ones(len(self.users))
+        if not filters.are_thresholds:
+            return self.values > 0, ~everyone, self.values
+        rejected = self.values <= filters.reject_max if filters.reject_max is not None else ~everyone
+        adopted = self.values >= filters.adopt_min if filters.adopt_min is not None else ~rejected
+        return adopted, rejected, np.ones(len(self.users))
+
+    def _latest(self, filters: Filters, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+        """The rows that count: if times are known, the last of several ratings of a pair; otherwise all."""
+        if self.times is None or self.values is None or not filters.are_thresholds:
+            return np.ones(len(self.users), dtype=bool)
+        cells = self.users.astype(np.int64) * shape[1] + self.items
+        order = np.lexsort((self.values, self.times, cells))
+        last = np.append(np.diff(cells[order]) != 0, True)
+        counts = np.zeros(len(self.users), dtype=bool)
+        counts[order[last]] = True
+        return counts
+
+    def _pairs(
+        self, weights: npt.NDArray[np.float64], rows: npt.NDArray[np.bool_], shape: tuple[int, int]
+    ) -> csr_array:
+        """The pairs in some of the rows."""
+        return pairs_matrix(self.users[rows], self.items[rows], weights[rows], shape)
+
+
 def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared:
     """Turn rows into interactions under the given filters."""
     if len(rows) == 0:
         raise DataError(f"{source} has no rows")
-    if rows.values is None and filters.are_thresholds:
-        raise DataError("`adopt_min` and `reject_max` need a column of values; name it with `value`")
+    checks = ValueChecks(filters, source)
+    checks.look(rows.values, len(rows))
+    checks.end()
     user_ids, users = sorted_ids(rows.users)
     item_ids, items = sorted_ids(rows.items)
     shape = (len(user_ids), len(item_ids))
-    adopted, rejected, weights = _labels(rows, filters, source)
-    latest = _latest(users, items, rows, filters, shape)
-    matrix = _pairs(users, items, weights, adopted & latest, shape)
-    refused = _pairs(users, items, np.ones(len(rows)), rejected & latest, shape)
-    contradicted = refused.multiply(matrix > 0).tocsr()
-    refused = (refused - contradicted).tocsr()
-    refused.eliminate_zeros()
-    refused.data = np.ones_like(refused.data)
-    whole = Interactions(matrix, refused, pa.table({"id": user_ids}), _item_table(item_ids, rows.item_table))
+    merged = NumberedRows(users, items, rows.values, rows.times).merged(filters, shape)
+    table = item_table(item_ids, rows.item_table)
+    whole = Interactions(merged.adopted, merged.rejected, pa.table({"id": user_ids}), table)
     kept = check_not_empty(_filtered(whole, filters), source)
-    counted = adopted | rejected
     counts = {
         "rows_in_source": rows.n_in_source,
         **rows.dropped,
         "rows": len(rows),
-        "rows_neither_adopted_nor_rejected": int((~counted).sum()),
-        "duplicates_merged": _n_duplicates(users[counted].astype(np.int64) * shape[1] + items[counted]),
-        "rejections_contradicted": int(contradicted.nnz),
+        "rows_neither_adopted_nor_rejected": merged.n_ignored,
+        "duplicates_merged": merged.n_duplicates,
+        "rejections_contradicted": merged.n_contradicted,
         "users_left_out": shape[0] - kept.n_users,
         "items_left_out": shape[1] - kept.n_items,
-        **_title_counts(kept, rows.item_table),
+        **title_counts(kept.items, rows.item_table),
     }
     return Prepared(replace(kept, reading={**rows.columns.facts(), **counts}), counts)
-
-
-def _pairs(
-    users: npt.NDArray[np.int32],
-    items: npt.NDArray[np.int32],
-    weights: npt.NDArray[np.float64],
-    rows: npt.NDArray[np.bool_],
-    shape: tuple[int, int],
-) -> csr_array:
-    """The pairs in some of the rows."""
-    return pairs_matrix(users[rows], items[rows], weights[rows], shape)
 
 
 def _n_duplicates(cells: npt.NDArray[np.int64]) -> int:
@@ -100,50 +152,41 @@ def _n_duplicates(cells: npt.NDArray[np.int64]) -> int:
     return int(np.count_nonzero(np.diff(np.sort(cells)) == 0))
 
 
-def _latest(
-    users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], rows: Rows, filters: Filters, shape: tuple[int, int]
-) -> npt.NDArray[np.bool_]:
-    """The rows that count: if times are known, the last of several ratings of a pair; otherwise all."""
-    if rows.times is None or rows.values is None or not filters.are_thresholds:
-        return np.ones(len(users), dtype=bool)
-    cells = users.astype(np.int64) * shape[1] + items
-    order = np.lexsort((rows.values, rows.times, cells))
-    last = np.append(np.diff(cells[order]) != 0, True)
-    counts = np.zeros(len(users), dtype=bool)
-    counts[order[last]] = True
-    return counts
+class ValueChecks:
+    """Whether values are what the filters take them for, looked at block by block."""
 
+    def __init__(self, filters: Filters, source: str) -> None:
+        self.filters, self.source = filters, source
+        self.n_rows = 0
+        self._largest, self._row = 0.0, 0  # count, and where it is
 
-def _labels(
-    rows: Rows, filters: Filters, source: str
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """For every row: adopted, rejected, and the weight of an adoption."""
-    everyone = np.ones(len(rows), dtype=bool)
-    if rows.values is None:
-        return everyone, ~everyone, np.ones(len(rows))
-    values = rows.values
-    if not filters.are_thresholds:
-        negative = np.flatnonzero(values < 0)
-        if len(negative):
+    def look(self, values: npt.NDArray[np.float64] | None, n_rows: int) -> None:
+        if values is None and self.filters.are_thresholds:
+            raise DataError("`adopt_min` and `reject_max` need a column of values; name it with `value`")
+        if values is not None and not self.filters.are_thresholds:
+            self._look_at_counts(values)
+        self.n_rows += n_rows
+
+    def _look_at_counts(self, values: npt.NDArray[np.float64]) -> None:
+        strange = np.flatnonzero((values < 0) | ((values > 0) & (values < np.finfo(np.float32).tiny)))
+        if len(strange) and values[strange[0]] < 0:
             raise DataError(
-                f"{source} has the count {values[negative[0]]:g} in row {negative[0] + 1}; counts cannot be negative "
-                "(if these are ratings, give `adopt_min`)"
+                f"{self.source} has the count {values[strange[0]]:g} in row {self.n_rows + strange[0] + 1}; counts "
+                "cannot be negative (if these are ratings, give `adopt_min`)"
             )
-        _refuse_beyond_32_bits(values, source)
-        return values > 0, ~everyone, values
-    rejected = values <= filters.reject_max if filters.reject_max is not None else ~everyone
-    adopted = values >= filters.adopt_min if filters.adopt_min is not None else ~rejected
-    return adopted, rejected, np.ones(len(rows))
+        if len(strange):
+            self._refuse(values[strange[0]], self.n_rows + int(strange[0]))
+        place = int(values.argmax()) if len(values) else 0
+        if len(values) and values[place] > self._largest:
+            self._largest, self._row = float(values[place]), self.n_rows + place
 
+    def end(self) -> None:
+        """Weights are kept in 32 bits: a sum of counts beyond them would become infinite."""
+        if self.n_rows and self._largest > float(np.finfo(np.float32).max) / self.n_rows:
+            self._refuse(self._largest, self._row)
 
-def _refuse_beyond_32_bits(values: npt.NDArray[np.float64], source: str) -> None:
-    """Weights are kept in 32 bits: a count beyond them would become infinite, or zero."""
-    kept = np.finfo(np.float32)
-    beyond = np.flatnonzero((values > 0) & ((values < kept.tiny) | (values > kept.max / len(values))))
-    if len(beyond):
-        raise DataError(
-            f"{source} has the count {values[beyond[0]]:g} in row {beyond[0] + 1}, which 32 bits cannot hold"
-        )
+    def _refuse(self, count: float, row: int) -> None:
+        raise DataError(f"{self.source} has the count {count:g} in row {row + 1}, which 32 bits cannot hold")
 
 
 def _filtered(data: Interactions, filters: Filters) -> Interactions:
@@ -156,15 +199,15 @@ def _filtered(data: Interactions, filters: Filters) -> Interactions:
     return data.subset(np.ones(data.n_users, dtype=bool), data.popularity() + rejections > 0)
 
 
-def _title_counts(kept: Interactions, known: pa.Table | None) -> dict[str, int]:
+def title_counts(kept: pa.Table, known: pa.Table | None) -> dict[str, int]:
     """Items for which no title was found, and titles of an item that already has one."""
     if known is None:
         return {}
     repeated = len(known) - int(pc.count_distinct(known["id"]).as_py())
-    return {"items_without_title": kept.items["title"].null_count, "titles_repeated": repeated}
+    return {"items_without_title": kept["title"].null_count, "titles_repeated": repeated}
 
 
-def _item_table(item_ids: pa.Array, known: pa.Table | None) -> pa.Table:
+def item_table(item_ids: pa.Array, known: pa.Table | None) -> pa.Table:
     """Items with what is known about them; an item without an entry has no title, and of several the first counts."""
     if known is None:
         return pa.table({"id": item_ids})

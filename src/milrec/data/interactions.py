@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
-from milrec.data.stored import read_arrays, read_counts, read_ids, read_pair_columns, write_table
+from milrec.data.stored import read_arrays, read_counts, read_ids, read_pair_columns, write_pair_columns, write_table
 from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError, cut
 from milrec.storage import Draft, Manifest, new_folder, opened_folder, require_files
 
+_ROWS_TOGETHER = 1 << 22  # that are counted at a time
 ADOPTERS = "adopters.arrow"  # in place of users and pairs, in a model folder without them
 Numbers = npt.NDArray[np.integer[Any]]
 
@@ -122,14 +123,7 @@ class Interactions:
         """The numbers a person wants to see first."""
         if not self.has_users:
             return {"items": self.n_items}
-        cells = self.n_users * self.n_items
-        return {
-            "users": self.n_users,
-            "items": self.n_items,
-            "adopted": int(self.adopted.nnz),
-            "rejected": int(self.rejected.nnz),
-            "density": round(self.adopted.nnz / cells, 6) if cells else None,
-        }
+        return data_facts(self.n_users, self.n_items, int(self.adopted.nnz), int(self.rejected.nnz))
 
     def save(self, path: str | Path, facts: dict[str, Any] | None = None, replace: bool = False) -> None:
         """Write a data folder; it appears whole or not at all."""
@@ -177,6 +171,18 @@ class Interactions:
             items=items,
             truth=_read_truth(manifest, shape) if "truth.safetensors" in manifest.hashes else None,
         )
+
+
+def data_facts(n_users: int, n_items: int, n_adopted: int, n_rejected: int) -> dict[str, Any]:
+    """The numbers of a data set, by name."""
+    cells = n_users * n_items
+    return {
+        "users": n_users,
+        "items": n_items,
+        "adopted": n_adopted,
+        "rejected": n_rejected,
+        "density": round(n_adopted / cells, 6) if cells else None,
+    }
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:
@@ -231,7 +237,12 @@ def pairs_matrix(
 
 def _row_starts(rows: Numbers, n_rows: int) -> npt.NDArray[np.integer[Any]]:
     """Where each row begins, in 32 bits if that is enough: otherwise scipy would widen the item numbers to match."""
-    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
+    counts = np.zeros(n_rows, dtype=np.int64)
+    for start in range(0, len(rows), _ROWS_TOGETHER):
+        piece = rows[start : start + _ROWS_TOGETHER]  # in order
+        first, last = int(piece[0]), int(piece[-1])
+        counts[first : last + 1] += np.bincount(piece - first)
+    starts = np.concatenate([[0], np.cumsum(counts)])
     return starts.astype(np.int32) if len(rows) < 2**31 else starts
 
 
@@ -288,12 +299,7 @@ def without(pairs: csr_array, others: csr_array) -> csr_array:
 
 def write_pairs(path: Path, pairs: csr_array) -> None:
     """A sorted Arrow file of (user, item, weight)."""
-    columns = {
-        "user": pa.array(pair_users(pairs)),
-        "item": pa.array(pairs.indices.astype(np.int32)),
-        "weight": pa.array(pairs.data.astype(np.float32)),
-    }
-    write_table(path, pa.table(columns))
+    write_pair_columns(path, pair_users(pairs), pairs.indices.astype(np.int32), pairs.data.astype(np.float32))
 
 
 def read_pairs(path: Path, shape: tuple[int, int]) -> csr_array:

@@ -21,6 +21,7 @@ from milrec.data.arrow_footer import is_compressed
 from milrec.errors import FolderError, first_line
 
 Columns = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.float32]]
+_PAIRS_TOGETHER = 1 << 22  # that are checked at a time: what is mapped may be larger than memory
 _PAIR_COLUMNS = {"user": pa.int32(), "item": pa.int32(), "weight": pa.float32()}
 
 
@@ -46,6 +47,13 @@ def read_table(path: Path) -> pa.Table:
     return table
 
 
+def write_pair_columns(
+    path: Path, users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], weights: npt.NDArray[np.float32]
+) -> None:
+    """A file of pairs, which are in order; straight from the arrays, which may be mapped."""
+    write_table(path, pa.table({"user": pa.array(users), "item": pa.array(items), "weight": pa.array(weights)}))
+
+
 def read_pair_columns(path: Path, shape: tuple[int, int]) -> Columns:
     """User, item and weight of every pair, in order; refused if a number in them is impossible."""
     table = read_table(path)
@@ -54,7 +62,17 @@ def read_pair_columns(path: Path, shape: tuple[int, int]) -> Columns:
     if any(table[name].null_count for name in _PAIR_COLUMNS):
         raise FolderError(f"'{path}' holds impossible pairs: a number is missing")
     users, items, weights = (_as_numpy(table[name]) for name in _PAIR_COLUMNS)
-    possible = len(users) == 0 or bool(
+    pieces = (slice(start, start + _PAIRS_TOGETHER + 1) for start in range(0, len(users), _PAIRS_TOGETHER))
+    if not all(_possible(users[piece], items[piece], weights[piece], shape) for piece in pieces):
+        raise FolderError(f"'{path}' holds impossible pairs: out of range, out of order, or without a weight")
+    return users, items, weights
+
+
+def _possible(
+    users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], weights: npt.NDArray[np.float32], shape: tuple[int, int]
+) -> bool:
+    """Whether pairs are in range and in order, and have weights."""
+    return bool(
         users.min() >= 0
         and users.max() < shape[0]
         and items.min() >= 0
@@ -63,9 +81,6 @@ def read_pair_columns(path: Path, shape: tuple[int, int]) -> Columns:
         and np.isfinite(weights).all()
         and weights.min() > 0
     )
-    if not possible:
-        raise FolderError(f"'{path}' holds impossible pairs: out of range, out of order, or without a weight")
-    return users, items, weights
 
 
 def read_ids(path: Path) -> pa.Table:

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 
+from milrec.data.reading.blocks import read_rows
 from milrec.data.reading.columns import TITLE_NAMES, Columns
 from milrec.data.reading.row_count import RowCounter
 from milrec.data.reading.sources import Allowed, Source, damage_reported
-from milrec.data.reading.tables import Rows, checked_ids, column_names, read_rows, read_titles, rows_of
+from milrec.data.reading.tables import Rows, checked_ids, column_names, read_titles, rows_of
 from milrec.data.reading.text import LINES_OF_A_TITLE, Dialect, first_line, lines_allowed, read_text
 from milrec.errors import DataError, cut
 

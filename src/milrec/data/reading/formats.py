@@ -20,7 +20,7 @@ class Format(StrEnum):
 
 
 FORMATS = tuple(format.value for format in Format if format is not Format.auto)
-TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+TEXT_ENDINGS = tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".txt") for packed in ("", ".gz", ".zst"))
 PARQUET_ENDINGS = (".parquet", ".pq")
 ARCHIVE_ENDINGS = (".zip", ".tar", ".tgz", ".tar.gz", ".gz")
 LIST_ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl")  # of files that lists are written to

@@ -17,12 +17,15 @@ from milrec.data.reading.archives import (
     read_netflix,
     read_parquet_folder,
 )
+from milrec.data.reading.blocks import read_rows
 from milrec.data.reading.columns import Columns
 from milrec.data.reading.formats import ARCHIVE_ENDINGS, FORMATS, PARQUET_ENDINGS, TEXT_ENDINGS
+from milrec.data.reading.parts import is_pattern, table_files, table_format
 from milrec.data.reading.sources import Allowed, refuse_special
-from milrec.data.reading.tables import Rows, read_rows, read_titles, rows_of
+from milrec.data.reading.tables import Rows, read_titles, rows_of
 from milrec.errors import DataError, cut, unknown
 
+TABLES = ("csv", "parquet")
 PAPER_FILTERS = {  # section 3.1 of the paper
     "movielens": Filters(adopt_min=4, min_per_user=5),
     "netflix": Filters(adopt_min=4, min_per_user=5),
@@ -39,28 +42,37 @@ def read_source(
 ) -> tuple[str, Rows]:
     """The format of a file, folder or archive, and its rows."""
     path, columns, allowed = Path(source), columns or Columns(), allowed or Allowed()
-    if not path.exists():
-        raise DataError(f"there is no file or folder '{path}'")
-    refuse_special(path)
-    format = recognised_format(path, allowed) if format == "auto" else format
-    if format not in FORMATS:
-        raise DataError(unknown("format", format, FORMATS))
-    if format not in ("csv", "parquet") and columns != Columns():
-        raise DataError(
-            f"the columns of the {format} format are known; `user`, `item`, `value`, `time` and `where` are for tables"
-        )
-    if format == "csv":
-        rows = read_rows(path, columns, "csv", allowed)
-    elif format == "parquet" and path.is_dir():
+    format = checked_format(path, format, columns, allowed)
+    if is_rated_folder(path, format):
         rows = read_parquet_folder(path, columns, allowed)
-    elif format == "parquet":
-        rows = read_rows(path, columns, "parquet", allowed)
+    elif format in TABLES:
+        rows = read_rows(table_files(path), columns, format, allowed)
     else:
         reader = {"movielens": read_movielens, "netflix": read_netflix, "lastfm": read_lastfm}[format]
         rows = reader(path.parent if path.name in ("u.data", "ratings.dat") else path, allowed)
     if titles is not None:
         rows = replace(rows, item_table=read_titles(Path(titles), columns.item, allowed))
     return format, rows
+
+
+def checked_format(path: Path, format: str, columns: Columns, allowed: Allowed) -> str:
+    """The format of a source that is there, given or recognised; refused if columns are named that it does not have."""
+    if not path.exists() and not is_pattern(path):
+        raise DataError(f"there is no file or folder '{path}'")
+    refuse_special(path)
+    format = recognised_format(path, allowed) if format == "auto" else format
+    if format not in FORMATS:
+        raise DataError(unknown("format", format, FORMATS))
+    if format not in TABLES and columns != Columns():
+        raise DataError(
+            f"the columns of the {format} format are known; `user`, `item`, `value`, `time` and `where` are for tables"
+        )
+    return format
+
+
+def is_rated_folder(path: Path, format: str) -> bool:
+    """Whether it is a folder with `ratings.parquet`, and perhaps with titles, rather than one with parts of a table."""
+    return format == "parquet" and (path / "ratings.parquet").is_file()
 
 
 def parse_conditions(texts: Sequence[str]) -> dict[str, str]:
@@ -90,7 +102,9 @@ def recognised_format(path: Path, allowed: Allowed | None = None) -> str:
             return "parquet"
         if not suffixes.endswith(ARCHIVE_ENDINGS):
             raise DataError(f"the name of '{path}' does not show its format; choose a `format`: {', '.join(FORMATS)}")
-    found = detected(path, allowed)
+    found = None if is_pattern(path) else detected(path, allowed)
+    if found is None and not path.is_file():
+        found = table_format(path)
     if found is None:
         raise DataError(f"'{path}' does not look like a known data set; choose a `format`: {', '.join(FORMATS)}")
     return found
@@ -106,9 +120,14 @@ def prepare_source(
 ) -> tuple[str, Rows, Filters, Prepared]:
     """Read and prepare; by default with the paper's filters for its data sets, and with none for other tables."""
     format, rows = read_source(source, format, columns, titles, allowed)
-    given = {key: value for key, value in (filters or {}).items() if value is not None}
-    chosen = replace(PAPER_FILTERS.get(format, Filters()), **given)
+    chosen = chosen_filters(format, filters or {})
     return format, rows, chosen, prepare(rows, chosen, f"'{source}'")
+
+
+def chosen_filters(format: str, given: Mapping[str, Any]) -> Filters:
+    """The paper's for its data sets, none for other tables; what is given (not None) counts more."""
+    own = {key: value for key, value in given.items() if value is not None}
+    return replace(PAPER_FILTERS.get(format, Filters()), **own)
 
 
 def read(  # noqa: PLR0913 - one argument for each column of somebody's table

@@ -9,6 +9,8 @@ import csv as python_csv
 import io
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -65,46 +67,60 @@ def read_header(source: Path, allowed: Allowed) -> tuple[str, list[str]]:
 
 def read_file(source: Path, types: dict[str, pa.DataType], max_lines: float, allowed: Allowed) -> pa.Table:
     """Some columns of a CSV or TSV file."""
+    return pa.concat_tables(file_blocks(source, types, max_lines, allowed))
+
+
+def file_blocks(source: Path, types: dict[str, pa.DataType], max_lines: float, allowed: Allowed) -> Iterator[pa.Table]:
+    """The same a block of rows at a time; at least one, which may be empty."""
     delimiter, _ = read_header(source, allowed)
     convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
     with open_file(source, allowed.max_expansion) as file:
-        return read_text(file, f"'{source}'", Dialect(delimiter, max_lines=max_lines), convert)[0]
+        yield from text_blocks(file, f"'{source}'", Dialect(delimiter, max_lines=max_lines), convert)
 
 
 def read_text(file: Any, where: str, dialect: Dialect, convert: csv.ConvertOptions) -> tuple[pa.Table, int]:
-    """The table in an open file, and how many of its rows were skipped."""
+    """The table in an open file, and how many of its rows were skipped. Types that are not given are guessed."""
     regular = _WithoutRagged(file, dialect) if dialect.skips_ragged else None
     watched = _Watched(regular or file, dialect)
+    with watched.explained(where):
+        table = csv.read_csv(pa.PythonFile(watched, mode="r"), *_options(dialect), convert)
+        refuse_repeated(table.column_names, where)
+    watched.refuse_other_count(table.num_rows, where)
+    return table, regular.n_skipped if regular else 0
+
+
+def text_blocks(file: Any, where: str, dialect: Dialect, convert: csv.ConvertOptions) -> Iterator[pa.Table]:
+    """The table in an open file, a block of rows at a time; all types must be given."""
+    watched, found = _Watched(file, dialect), 0
+    yield pa.schema([(name, convert.column_types[name]) for name in convert.include_columns]).empty_table()
+    with watched.explained(where, may_be_empty=True):
+        blocks = csv.open_csv(pa.PythonFile(watched, mode="r"), *_options(dialect), convert)
+        refuse_repeated(blocks.schema.names, where)
+        for block in blocks:
+            found += block.num_rows
+            yield pa.Table.from_batches([block])
+    watched.refuse_other_count(found, where)
+
+
+def _options(dialect: Dialect) -> tuple[csv.ReadOptions, csv.ParseOptions]:
     parse = csv.ParseOptions(
         delimiter=dialect.delimiter,
         quote_char='"' if dialect.quotes else False,
         newlines_in_values=dialect.max_lines > 1,
     )
-    read = csv.ReadOptions(column_names=list(dialect.names) or None, block_size=_BLOCK)
-    try:
-        table = csv.read_csv(pa.PythonFile(watched, mode="r"), read, parse, convert)
-        refuse_repeated(table.column_names, where)
-    except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
-        n_rows = watched.rows_checked(where)  # an open quote explains more than the row that it made too long
-        if n_rows <= (not dialect.names):
-            raise DataError(f"{where} has no rows") from None
-        raise DataError(f"{where} is not a regular table ({first_line(error)})") from None
-    found, counted = table.num_rows, watched.rows_checked(where) - (not dialect.names)
-    if found != counted:
-        raise DataError(f"{where} has {counted:,} rows, but the parser found {found:,}; check its quotes and line ends")
-    return table, regular.n_skipped if regular else 0
+    return csv.ReadOptions(column_names=list(dialect.names) or None, block_size=_BLOCK), parse
 
 
-def refuse_text(texts: pa.ChunkedArray, where: str) -> None:
+def refuse_text(texts: pa.ChunkedArray, where: str, before: int = 0) -> None:
     """Name the first row whose entry is not a number, if that is what went wrong."""
     stripped = pc.utf8_trim_whitespace(texts)
     number = pc.match_substring_regex(stripped, r"^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf|nan|)$")
-    if not pc.all(number).as_py():
+    if not pc.all(number, min_count=0).as_py():
         row = int(pc.index(number, False).as_py())
-        raise DataError(f"{where} has text '{cut(texts[row].as_py())}' in row {row + 1}; a number is needed")
+        raise DataError(f"{where} has text '{cut(texts[row].as_py())}' in row {before + row + 1}; a number is needed")
 
 
-def refuse_invalid(column: pa.ChunkedArray, where: str) -> None:
+def refuse_invalid(column: pa.ChunkedArray, where: str, before: int = 0) -> None:
     """Parquet files and tables in memory are not checked by their readers: text may be none."""
     try:
         column.validate(full=True)
@@ -112,7 +128,7 @@ def refuse_invalid(column: pa.ChunkedArray, where: str) -> None:
         row = _first_undecodable(column) if "UTF8" in str(error) else None
         if row is None:
             raise DataError(f"{where} is damaged ({first_line(error)})") from None
-        raise DataError(f"row {row} of {where} is not valid UTF-8; save it as UTF-8") from None
+        raise DataError(f"row {before + row} of {where} is not valid UTF-8; save it as UTF-8") from None
 
 
 def _first_undecodable(column: pa.ChunkedArray) -> int | None:
@@ -169,6 +185,7 @@ class _Watched:
     def __init__(self, file: Any, dialect: Dialect) -> None:
         self._file = file
         self._max_lines = dialect.max_lines
+        self._n_header = int(not dialect.names)
         self._counter = RowCounter(dialect.delimiter.encode() if dialect.quotes else None)
         self._ended = False
         self._error: Exception | None = None
@@ -190,6 +207,25 @@ class _Watched:
 
     def close(self) -> None:
         """The file is closed where it was opened."""
+
+    @contextmanager
+    def explained(self, where: str, may_be_empty: bool = False) -> Iterator[None]:
+        """What the parser cannot read, in one sentence; an open quote explains more than the row that it makes long."""
+        try:
+            yield
+        except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+            if self.rows_checked(where) <= self._n_header:
+                if may_be_empty:
+                    return
+                raise DataError(f"{where} has no rows") from None
+            raise DataError(f"{where} is not a regular table ({first_line(error)})") from None
+
+    def refuse_other_count(self, found: int, where: str) -> None:
+        """Refuse a text of which the parser found more rows, or fewer, than there are."""
+        counted = self.rows_checked(where) - self._n_header
+        if found != counted:
+            both = f"{counted:,} rows, but the parser found {found:,}"
+            raise DataError(f"{where} has {both}; check its quotes and line ends")
 
     def rows_checked(self, where: str) -> int:
         """The number of rows in the whole text; quotes that run over too many lines are refused."""

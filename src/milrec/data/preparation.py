@@ -1,0 +1,77 @@
+"""A source of the user → a data folder, with thresholds and filters, and counts of what was left out.
+
+Tables (CSV, TSV, Parquet; one file or many) are worked through by way of the disk, whatever their size; the archives of
+public data sets are read into memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from milrec.data.filters import Filters
+from milrec.data.reading.blocks import Blocks
+from milrec.data.reading.columns import Columns
+from milrec.data.reading.parts import table_files
+from milrec.data.reading.read import TABLES, checked_format, chosen_filters, is_rated_folder, prepare_source
+from milrec.data.reading.sources import Allowed
+from milrec.data.reading.tables import read_titles
+from milrec.data.streaming.pairs import stream
+from milrec.storage import new_folder
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a source is to be read, and what of it is to be kept."""
+
+    format: str = "auto"
+    columns: Columns = field(default_factory=Columns)
+    titles: Path | None = None
+    filters: Mapping[str, float | int | None] = field(default_factory=dict)  # None: by default
+    allowed: Allowed = field(default_factory=Allowed)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a data folder holds, and how it came about."""
+
+    filters: Filters
+    facts: dict[str, Any]  # where it comes from, and what became of the rows
+    sizes: dict[str, Any]  # users, items and pairs
+    note: str | None  # something that the user should know
+
+
+def prepare_folder(
+    source: Path, wanted: Wanted, out: Path, report: Callable[[int], None], replace: bool = False
+) -> Prepared:
+    """Read a source into a data folder; `report` is told how many rows of a table have been read."""
+    format = checked_format(source, wanted.format, wanted.columns, wanted.allowed)
+    if format in TABLES and not is_rated_folder(source, format):
+        return _by_way_of_disk(source, format, wanted, (out, replace), report)
+    read_as, rows, filters, prepared = prepare_source(
+        source, format, wanted.columns, wanted.titles, dict(wanted.filters), wanted.allowed
+    )
+    facts = _facts(source, read_as, wanted, filters, prepared.interactions.reading)
+    prepared.interactions.save(out, facts, replace=replace)
+    return Prepared(filters, facts, prepared.interactions.facts(), rows.note)
+
+
+def _by_way_of_disk(
+    source: Path, format: str, wanted: Wanted, place: tuple[Path, bool], report: Callable[[int], None]
+) -> Prepared:
+    filters = chosen_filters(format, wanted.filters)
+    blocks = Blocks(table_files(source), wanted.columns, format, wanted.allowed)
+    titles = None if wanted.titles is None else read_titles(wanted.titles, wanted.columns.item, wanted.allowed)
+    with new_folder(place[0], "data", place[1]) as draft:
+        found = stream(blocks, filters, titles, draft.path, report)
+        reading = {**blocks.columns.facts(), **found.counts}
+        facts = _facts(source, format, wanted, filters, reading)
+        draft.facts.update({**found.facts, **reading, **facts})
+    return Prepared(filters, facts, found.facts, blocks.note)
+
+
+def _facts(source: Path, format: str, wanted: Wanted, filters: Filters, reading: Mapping[str, Any]) -> dict[str, Any]:
+    asked = {"where": dict(wanted.columns.where)} if wanted.columns.where else {}
+    return {"source": source.name, "format": format, **asked, "filters": filters.chosen(), **reading}

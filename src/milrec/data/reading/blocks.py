@@ -1,0 +1,131 @@
+"""CSV, TSV and Parquet tables of any size → rows, a block at a time.
+
+A table may be one file or many. What is known only at the end (which rows were left out, what kind of times there are)
+is there once all blocks were taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from milrec.data.reading.columns import Columns, chosen_columns, column_of, unused_value
+from milrec.data.reading.conditions import Conditions
+from milrec.data.reading.sources import Allowed
+from milrec.data.reading.tables import Rows, checked_rows, column_names, parquet_blocks
+from milrec.data.reading.text import file_blocks, lines_allowed, refuse_text
+from milrec.data.reading.times import Times, brought_to, joined_kind
+from milrec.data.reading.values import refuse_inexact
+from milrec.errors import DataError
+
+
+class Blocks:
+    """The rows of the files of a table, read once, in their order."""
+
+    def __init__(self, files: Sequence[Path], columns: Columns, kind: str, allowed: Allowed) -> None:
+        self.files, self.kind, self.allowed = files, kind, allowed
+        self.source = f"'{files[0]}'" if len(files) == 1 else f"'{files[0]}' and {len(files) - 1:,} more files"
+        names = column_names(files[0], kind, allowed)
+        self.columns = chosen_columns(columns, names, f"'{files[0]}'")
+        self.note = unused_value(self.columns, names)
+        self.n_rows = 0
+        self.time_kinds: list[str] = []  # of each block
+        self._conditions = Conditions(self.columns.where, self.source)
+        self._types: tuple[pa.DataType, pa.DataType] | None = None
+
+    def __iter__(self) -> Iterator[Rows]:
+        for file in self.files:
+            n_before = 0
+            for table in self._tables(file):
+                chosen = self._conditions.chosen(table)
+                where = self._conditions.where if len(self.files) == 1 else f"'{file}'"
+                rows = checked_rows(chosen, self.columns, where, n_before)
+                self._refuse_other_types(rows, file)
+                if self.kind == "csv" and rows.values is not None:  # read as floating-point numbers, whatever they were
+                    refuse_inexact(rows.values, column_of(self.columns.value, where), n_before)
+                n_before += len(rows)
+                if len(rows):
+                    self.n_rows += len(rows)
+                    self.time_kinds += [rows.time_kind] if rows.time_kind is not None else []
+                    yield rows
+        if not self.n_rows and not self.columns.where:
+            raise DataError(f"{self.source} has no rows")
+        self._conditions.facts()
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Rows of the source that were left out, by reason."""
+        return self._conditions.facts()
+
+    def time_kind(self) -> str | None:
+        """The kind of all times; None without times."""
+        if not self.time_kinds:
+            return None
+        return joined_kind(self.time_kinds, column_of(self.columns.time, self.source))
+
+    def same_times(self, times: Times, own: str) -> Times:
+        """The times of a block, which are of their own kind, in the kind of all."""
+        return brought_to(self.time_kind() or own, own, times, column_of(self.columns.time, self.source))
+
+    def _tables(self, file: Path) -> Iterator[pa.Table]:
+        if file != self.files[0]:
+            chosen_columns(self.columns, column_names(file, self.kind, self.allowed), f"'{file}'")
+        needed = list(dict.fromkeys([*self.columns.wanted, *self.columns.where]))
+        if self.kind == "parquet":
+            yield from parquet_blocks(file, needed, self.allowed)
+            return
+        number = self.columns.value
+        types = {name: pa.float64() if name == number else pa.string() for name in needed}
+        try:
+            yield from file_blocks(file, types, lines_allowed(self.allowed), self.allowed)
+        except DataError:
+            if number is not None:
+                self._refuse_text(file, number)
+            raise
+
+    def _refuse_text(self, file: Path, name: str) -> None:
+        blocks, n_before = file_blocks(file, {name: pa.string()}, lines_allowed(self.allowed), self.allowed), 0
+        while True:
+            try:
+                table = next(blocks, None)
+            except DataError:
+                return  # something else is wrong with the file
+            if table is None:
+                return
+            refuse_text(table[name], column_of(name, f"'{file}'"), n_before)
+            n_before += table.num_rows
+
+    def _refuse_other_types(self, rows: Rows, file: Path) -> None:
+        types = rows.users.type, rows.items.type
+        self._types = self._types or types
+        for own, first, name in zip(types, self._types, (self.columns.user, self.columns.item), strict=True):
+            if own != first:
+                kinds = ["whole numbers" if pa.types.is_integer(one) else "text" for one in (first, own)]
+                column = column_of(name, f"'{file}'")
+                raise DataError(f"{column} holds {kinds[1]}, where the files before it hold {kinds[0]}")
+
+
+def read_rows(files: Path | Sequence[Path], columns: Columns, kind: str, allowed: Allowed | None = None) -> Rows:
+    """The rows of a CSV/TSV (`kind` "csv") or Parquet table, all of them in memory."""
+    blocks = Blocks([files] if isinstance(files, Path) else files, columns, kind, allowed or Allowed())
+    found = list(blocks)
+    return replace(
+        found[0],
+        users=pa.chunked_array([chunk for rows in found for chunk in rows.users.chunks]),
+        items=pa.chunked_array([chunk for rows in found for chunk in rows.items.chunks]),
+        values=None if blocks.columns.value is None else np.concatenate([rows.values for rows in found]),
+        times=None if blocks.columns.time is None else np.concatenate([*_times(blocks, found)]),
+        time_kind=blocks.time_kind(),
+        note=blocks.note,
+        dropped=blocks.dropped,
+    )
+
+
+def _times(blocks: Blocks, found: Sequence[Rows]) -> Iterator[Times]:
+    for rows in found:
+        assert rows.times is not None and rows.time_kind is not None
+        yield blocks.same_times(rows.times, rows.time_kind)
