@@ -240,7 +240,7 @@ def test_similar_items_need_factors_a_known_item_and_a_length(dae, popularity):
         popularity.similar_items(popularity.item_ids[0])
     with pytest.raises(UnknownIdError, match="unknown item 'nothing'"):
         dae.similar_items("nothing")
-    with pytest.raises(SettingsError, match="at least 1 item"):
+    with pytest.raises(SettingsError, match="a whole number from 1 up"):
         dae.similar_items(dae.item_ids[0], n=0)
 
 

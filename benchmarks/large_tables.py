@@ -1,0 +1,143 @@
+"""python -m benchmarks.large_tables --out FOLDER [--rows 100000000]: tables that do not have to fit into memory.
+
+A table of plays is made (2 million users, 200,000 items, ids as text, 5 % of the rows repeat a pair, and popularity has
+a long tail) and prepared by way of the disk. A tenth of it is prepared in memory and by way of the disk too: the same
+bytes, and rows per second beside each other. Each is done in a process of its own, whose anonymous memory is watched:
+what is mapped from files can be dropped at any time, and is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+import milrec
+from benchmarks.clock import machine
+from milrec.data.preparation import Wanted, prepare_folder
+from milrec.data.reading.columns import Columns
+from milrec.storage import open_folder, write_json
+
+_USERS, _ITEMS = 2_000_000, 200_000
+_TOGETHER = 5_000_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the tables and the result")
+    parser.add_argument("--rows", type=float, default=1e8)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    large, small = given.out / "large.csv", given.out / "small.csv"
+    found: dict[str, Any] = {"machine": machine(), "rows": int(given.rows)}
+    for table, rows in ((small, int(given.rows) // 10), (large, int(given.rows))):
+        if not table.exists():
+            write_plays(table, rows)
+    found["small_in_memory"] = watched(in_memory, small, given.out / "memory")
+    found["small_by_disk"] = watched(by_disk, small, given.out / "disk")
+    hashes = [open_folder(given.out / name, "data").hashes for name in ("memory", "disk")]
+    found["same_bytes"] = hashes[0] == hashes[1]
+    found["large_by_disk"] = watched(by_disk, large, given.out / "large")
+    rate = found["large_by_disk"]["rows_per_second"] / found["small_in_memory"]["rows_per_second"]
+    found["rate_of_large_over_memory"] = round(rate, 3)
+    write_json(given.out / "large-tables.json", found)
+    print(json.dumps(found, indent=1))  # noqa: T201
+
+
+def write_plays(path: Path, n_rows: int) -> None:
+    """The same rows for the same number of them."""
+    random = np.random.default_rng(0)
+    with path.open("wb") as file:
+        file.write(b"user_id,item_id,plays\n")
+        for start in range(0, n_rows, _TOGETHER):
+            size = min(_TOGETHER, n_rows - start)
+            fresh = round(0.95 * size)
+            users = (_USERS * random.random(fresh) ** 2).astype(np.int64) * 7919 % _USERS
+            items = (_ITEMS * random.random(fresh) ** 4).astype(np.int64)
+            again = random.integers(0, fresh, size - fresh)
+            order = random.permutation(size)
+            table = pa.table(
+                {
+                    "user_id": _named("user-", np.concatenate([users, users[again]])[order]),
+                    "item_id": _named("item-", np.concatenate([items, items[again]])[order]),
+                    "plays": random.integers(1, 20, size),
+                }
+            )
+            options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none")
+            pyarrow.csv.write_csv(table, file, options)
+
+
+def _named(start: str, numbers: Any) -> pa.Array:
+    return pc.binary_join_element_wise(start, pa.array(numbers).cast(pa.string()), "")
+
+
+def in_memory(table: Path, out: Path) -> int:
+    data = milrec.read(table, value="plays")
+    data.save(out, replace=True)
+    return int(data.reading["rows"])
+
+
+def by_disk(table: Path, out: Path) -> int:
+    wanted = Wanted(columns=Columns(value="plays"))
+    return int(prepare_folder(table, wanted, out, lambda rows: None, replace=True).facts["rows"])
+
+
+def watched(work: Callable[[Path, Path], int], table: Path, out: Path) -> dict[str, float]:
+    """Do it in a new process: seconds, rows per second, and the most anonymous memory."""
+    shutil.rmtree(out, ignore_errors=True)
+    context = multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    process = context.Process(target=_watched, args=(work, table, out, results))
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit(f"{work.__name__} of '{table}' failed")
+    found: dict[str, float] = results.get()
+    return found
+
+
+def _watched(work: Callable[[Path, Path], int], table: Path, out: Path, results: Any) -> None:
+    most, done = [0], threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.05):
+            most[0] = max(most[0], _anonymous())
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    started, before = time.perf_counter(), time.process_time()
+    rows = work(table, out)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - before
+    done.set()
+    watcher.join()
+    results.put(
+        {
+            "rows": rows,
+            "seconds": round(seconds, 1),
+            "cpu_seconds": round(cpu, 1),
+            "rows_per_second": round(rows / seconds),
+            "anonymous_gib": round(most[0] / 2**30, 2),
+        }
+    )
+
+
+def _anonymous() -> int:
+    """Bytes of this process that no file stands behind."""
+    found = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    return int(found[1]) * 1024 if found else 0
+
+
+if __name__ == "__main__":
+    main()
