@@ -2,8 +2,9 @@
 
 A table of plays is made (2 million users, 200,000 items, ids as text, 5 % of the rows repeat a pair, and popularity has
 a long tail) and prepared by way of the disk. A tenth of it is prepared in memory and by way of the disk too: the same
-bytes, and rows per second beside each other. Each is done in a process of its own, whose anonymous memory is watched:
-what is mapped from files can be dropped at any time, and is not counted.
+bytes, and rows per second beside each other. Then the large one is split, and a model is fitted to it for a few steps.
+Each is done in a process of its own, whose anonymous memory is watched: what is mapped from files can be dropped at any
+time, and is not counted.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from milrec.storage import open_folder, write_json
 
 _USERS, _ITEMS = 2_000_000, 200_000
 _TOGETHER = 5_000_000
+_STEPS = 50
 
 
 def main() -> None:
@@ -52,6 +54,11 @@ def main() -> None:
     found["large_by_disk"] = watched(by_disk, large, given.out / "large")
     rate = found["large_by_disk"]["rows_per_second"] / found["small_in_memory"]["rows_per_second"]
     found["rate_of_large_over_memory"] = round(rate, 3)
+    found["large_split"] = watched(divide, given.out / "large", given.out / "split")
+    found["large_fit"] = watched(fit_a_while, given.out / "split", given.out / "model")
+    found["large_fit"]["model_gib"] = round(model_bytes(given.out / "model") / 2**30, 2)
+    beyond = found["large_fit"]["anonymous_gib"] - found["large_fit"]["model_gib"]
+    found["gib_of_fit_beyond_the_model"] = round(beyond, 2)
     write_json(given.out / "large-tables.json", found)
     print(json.dumps(found, indent=1))  # noqa: T201
 
@@ -92,6 +99,24 @@ def in_memory(table: Path, out: Path) -> int:
 def by_disk(table: Path, out: Path) -> int:
     wanted = Wanted(columns=Columns(value="plays"))
     return int(prepare_folder(table, wanted, out, lambda rows: None, replace=True).facts["rows"])
+
+
+def divide(data: Path, out: Path) -> int:
+    whole = milrec.Interactions.load(data)
+    milrec.split_interactions(whole, seed=0).save(out, replace=True)
+    return int(whole.adopted.nnz)
+
+
+def fit_a_while(split: Path, out: Path) -> int:
+    """The default model for a few steps, with one validation."""
+    divided = milrec.Split.load(split)
+    milrec.fit(divided, iterations=_STEPS, validate_every=_STEPS).save(out, replace=True)
+    return int(divided.train.adopted.nnz)
+
+
+def model_bytes(folder: Path) -> int:
+    """What a fit keeps of each weight: itself, its two moments, its running mean and the best so far."""
+    return 5 * (folder / "weights.safetensors").stat().st_size
 
 
 def watched(work: Callable[[Path, Path], int], table: Path, out: Path) -> dict[str, float]:

@@ -12,10 +12,10 @@ from typing import Any, Unpack
 
 import numpy as np
 import pyarrow as pa
-from scipy.sparse import csr_array
 from torch import nn
 
 from milrec.data.interactions import Interactions, checked_seed, renumbered
+from milrec.data.pairs import added
 from milrec.data.splits import Part, Split
 from milrec.errors import DataError, SettingsError
 from milrec.evaluation.calibration import calibrate
@@ -138,8 +138,8 @@ class Recommender:
         """
         if not self.fitted.train.has_users:
             raise DataError("the model was saved without its users, so nothing of theirs can be left out; omit `known`")
-        more = renumbered(csr_array(data.adopted + data.rejected), data, self.fitted.train)
-        return Recommender(replace(self.fitted, removed=csr_array(self.fitted.removed + more)))
+        more = renumbered(added(data.adopted, data.rejected), data, self.fitted.train)
+        return Recommender(replace(self.fitted, removed=added(self.fitted.removed, more)))
 
     @property
     def folds_in(self) -> bool:

@@ -13,17 +13,8 @@ from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
 import milrec
-from milrec.data.interactions import (
-    Interactions,
-    Truth,
-    check_not_empty,
-    empty_pairs,
-    numbers_of,
-    pair_users,
-    pairs_matrix,
-    sorted_ids,
-    take,
-)
+from milrec.data.interactions import Interactions, Truth, check_not_empty, numbers_of, sorted_ids
+from milrec.data.pairs import empty_pairs, pair_users, pairs_matrix, take
 from milrec.errors import DataError, FolderError, UnknownIdError
 from milrec.storage import new_folder, open_folder
 
@@ -154,11 +145,10 @@ def test_every_pair_knows_its_user() -> None:
     assert pair_users(small().adopted).tolist() == [0, 0, 1, 2]
 
 
-def test_rows_and_columns_are_taken_in_the_given_order() -> None:
+def test_rows_are_taken_in_the_given_order() -> None:
     pairs = csr_array(np.array([[1, 2, 0], [0, 3, 4]], dtype=np.float32))
-    assert take(pairs, np.array([1]), np.array([2, 1])).toarray().tolist() == [[4, 3]]
+    assert take(pairs, np.array([1]), np.array([1, 2])).toarray().tolist() == [[3, 4]]
     assert take(pairs, np.array([1, 0]), np.array([0, 1, 2])).toarray().tolist() == [[0, 3, 4], [1, 2, 0]]
-    assert take(pairs, np.array([0, 1]), np.array([2, 1, 0])).toarray().tolist() == [[0, 2, 1], [4, 3, 0]]
 
 
 # Ids

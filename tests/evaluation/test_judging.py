@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import milrec
-from milrec.data.interactions import empty_pairs, pairs_matrix
+from milrec.data.pairs import empty_pairs, pairs_matrix
 from milrec.data.splits import Audience, HeldOut
 from milrec.errors import DataError
 from milrec.evaluation.judging import evaluate

@@ -18,7 +18,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import milrec
-from milrec.data.interactions import Interactions, empty_pairs, pairs_matrix
+from milrec.data.interactions import Interactions
+from milrec.data.pairs import empty_pairs, pairs_matrix
 from milrec.data.splits import Audience, HeldOut
 from milrec.errors import FitError, MilrecError, SettingsError
 from milrec.evaluation.validation import validation_measure

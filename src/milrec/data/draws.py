@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from milrec.data.interactions import pair_users, pairs_where
+from milrec.data.pairs import pair_users, pairs_where
 from milrec.errors import SettingsError, unknown
 
 Rounding = Literal["nearest", "down"]

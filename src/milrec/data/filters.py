@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
-from milrec.data.interactions import Interactions, check_not_empty, pairs_matrix, sorted_ids
+from milrec.data.interactions import Interactions, check_not_empty, sorted_ids
+from milrec.data.pairs import pairs_matrix
 from milrec.data.reading.tables import Rows
 from milrec.data.reading.times import Times
 from milrec.errors import DataError, cut

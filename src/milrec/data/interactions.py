@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ import pyarrow.compute as pc
 from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
-from milrec.data.stored import read_arrays, read_counts, read_ids, read_pair_columns, write_pair_columns, write_table
+from milrec.data.pairs import empty_pairs, item_counts, pair_users, pairs_matrix, read_pairs, take, write_pairs
+from milrec.data.stored import read_arrays, read_counts, read_ids, write_table
 from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError, cut
 from milrec.storage import Draft, Manifest, new_folder, opened_folder, require_files
 
-_ROWS_TOGETHER = 1 << 22  # that are counted at a time
+_TOGETHER = 1 << 16  # ids, or numbers, that are hashed at a time
 ADOPTERS = "adopters.arrow"  # in place of users and pairs, in a model folder without them
 Numbers = npt.NDArray[np.integer[Any]]
 
@@ -76,7 +77,7 @@ class Interactions:
         """Adopters per item."""
         if self.adopters is not None:
             return self.adopters
-        return np.bincount(self.adopted.indices, minlength=self.n_items).astype(np.int64)
+        return item_counts(self.adopted)
 
     def items_per_user(self) -> npt.NDArray[np.int64]:
         """How many items each user adopted or rejected."""
@@ -113,10 +114,12 @@ class Interactions:
         """A hash of the ids and the pairs; two sets are the same if they share it."""
         digest = hashlib.sha256()
         for ids in (self.users["id"], self.items["id"]):
-            digest.update(json.dumps(ids.to_pylist()).encode())
+            for text in _json_pieces(ids):
+                digest.update(text.encode())
         for pairs in (self.adopted, self.rejected):
-            for part in (pairs.indptr.astype(np.int64), pairs.indices.astype(np.int32), pairs.data.astype(np.float32)):
-                digest.update(np.ascontiguousarray(part).tobytes())
+            for part, kind in ((pairs.indptr, np.int64), (pairs.indices, np.int32), (pairs.data, np.float32)):
+                for start in range(0, len(part), _TOGETHER):
+                    digest.update(np.ascontiguousarray(part[start : start + _TOGETHER], dtype=kind).data)
         return digest.hexdigest()
 
     def facts(self) -> dict[str, Any]:
@@ -173,6 +176,14 @@ class Interactions:
         )
 
 
+def _json_pieces(ids: pa.ChunkedArray) -> Iterator[str]:
+    """The list of all ids as JSON, a piece at a time."""
+    for start in range(0, len(ids), _TOGETHER):
+        text = json.dumps(ids.slice(start, _TOGETHER).to_pylist())
+        yield ("[" if start == 0 else ", ") + text[1:-1]
+    yield "]" if len(ids) else "[]"
+
+
 def data_facts(n_users: int, n_items: int, n_adopted: int, n_rejected: int) -> dict[str, Any]:
     """The numbers of a data set, by name."""
     cells = n_users * n_items
@@ -217,52 +228,6 @@ def sorted_ids(ids: pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:
     return distinct, numbers.to_numpy().astype(np.int32)
 
 
-def pairs_matrix(
-    users: Numbers, items: Numbers, weights: npt.NDArray[np.floating[Any]], shape: tuple[int, int]
-) -> csr_array:
-    """A matrix of pairs, the weights of duplicates summed in an order that does not depend on the order of the rows."""
-    cells = users.astype(np.int64) * shape[1] + items
-    if (weights == 1).all():  # in any order
-        cells.sort()
-        first = np.flatnonzero(np.diff(cells, prepend=-1))
-        summed = np.diff(first, append=len(cells))
-    else:
-        order = np.lexsort((weights, cells))
-        cells = cells[order]
-        first = np.flatnonzero(np.diff(cells, prepend=-1))
-        summed = np.add.reduceat(weights[order].astype(np.float64), first) if len(first) else np.zeros(0)
-    rows, columns = np.divmod(cells[first], max(shape[1], 1))
-    return csr_array((summed.astype(np.float32), columns.astype(np.int32), _row_starts(rows, shape[0])), shape=shape)
-
-
-def _row_starts(rows: Numbers, n_rows: int) -> npt.NDArray[np.integer[Any]]:
-    """Where each row begins, in 32 bits if that is enough: otherwise scipy would widen the item numbers to match."""
-    counts = np.zeros(n_rows, dtype=np.int64)
-    for start in range(0, len(rows), _ROWS_TOGETHER):
-        piece = rows[start : start + _ROWS_TOGETHER]  # in order
-        first, last = int(piece[0]), int(piece[-1])
-        counts[first : last + 1] += np.bincount(piece - first)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    return starts.astype(np.int32) if len(rows) < 2**31 else starts
-
-
-def empty_pairs(shape: tuple[int, int]) -> csr_array:
-    return csr_array(shape, dtype=np.float32)
-
-
-def take(pairs: csr_array, rows: Numbers, columns: Numbers) -> csr_array:
-    """Some rows and columns of a matrix of pairs, in the given order."""
-    if not np.array_equal(columns, np.arange(pairs.shape[1])):
-        number = np.full(pairs.shape[1], -1, dtype=np.int64)
-        number[columns] = np.arange(len(columns))
-        renumbered = number[pairs.indices]
-        kept = renumbered >= 0
-        owners = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))[kept]
-        shape = (pairs.shape[0], len(columns))
-        pairs = pairs_matrix(owners, renumbered[kept], pairs.data[kept], shape)
-    return pairs if np.array_equal(rows, np.arange(pairs.shape[0])) else csr_array(pairs[rows])
-
-
 def numbers_in(ids: pa.ChunkedArray, known: pa.ChunkedArray, what: str) -> npt.NDArray[np.int64]:
     """The numbers of ids among the ids of another set; -1 for an id that it does not have."""
     if ids.type != known.type:
@@ -279,33 +244,6 @@ def renumbered(pairs: csr_array, whose: Interactions, other: Interactions) -> cs
     items = numbers_in(whose.items["id"], other.items["id"], "item")[pairs.indices]
     both = (users >= 0) & (items >= 0)
     return pairs_matrix(users[both], items[both], pairs.data[both], other.adopted.shape)
-
-
-def pair_users(pairs: csr_array) -> npt.NDArray[np.int32]:
-    """The user of every pair, in the order of the matrix."""
-    return np.repeat(np.arange(pairs.shape[0], dtype=np.int32), np.diff(pairs.indptr))
-
-
-def pairs_where(pairs: csr_array, mask: npt.NDArray[np.bool_]) -> csr_array:
-    """The pairs whose mask is true."""
-    return pairs_matrix(pair_users(pairs)[mask], pairs.indices[mask], pairs.data[mask], pairs.shape)
-
-
-def without(pairs: csr_array, others: csr_array) -> csr_array:
-    """The pairs that are not in another matrix of the same shape."""
-    cells, taken = (pair_users(one).astype(np.int64) * one.shape[1] + one.indices for one in (pairs, others))
-    return pairs_where(pairs, ~np.isin(cells, taken))
-
-
-def write_pairs(path: Path, pairs: csr_array) -> None:
-    """A sorted Arrow file of (user, item, weight)."""
-    write_pair_columns(path, pair_users(pairs), pairs.indices.astype(np.int32), pairs.data.astype(np.float32))
-
-
-def read_pairs(path: Path, shape: tuple[int, int]) -> csr_array:
-    """The matrix in a file of pairs, mapped into memory; refused if a number in it is impossible."""
-    users, items, weights = read_pair_columns(path, shape)
-    return csr_array((weights, items, _row_starts(users, shape[0])), shape=shape)
 
 
 def _read_truth(manifest: Manifest, shape: tuple[int, int]) -> Truth:

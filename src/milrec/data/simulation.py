@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from scipy.sparse import csr_array
 
-from milrec.data.interactions import Interactions, Truth, check_not_empty, generator, pairs_matrix
+from milrec.data.interactions import Interactions, Truth, check_not_empty, generator
+from milrec.data.pairs import pairs_matrix
 from milrec.errors import SettingsError
 
 GENRES = (

@@ -17,18 +17,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from milrec.data.draws import Hidden, Rounding, divide, drawn_share, hidden_share, some_of_each_row
-from milrec.data.interactions import (
-    Interactions,
-    empty_pairs,
-    generator,
-    numbers_in,
-    pairs_where,
-    read_pairs,
-    renumbered,
-    take,
-    without,
-    write_pairs,
-)
+from milrec.data.interactions import Interactions, generator, numbers_in, renumbered
+from milrec.data.pairs import added, empty_pairs, item_counts, pairs_where, read_pairs, take, without, write_pairs
 from milrec.errors import DataError, FolderError, SettingsError, unknown
 from milrec.storage import Manifest, new_folder, opened_folder, require_files
 
@@ -102,8 +92,8 @@ class Split:
             raise DataError("the split has no validation part: without a refit, a model already learns from everything")
         train = replace(
             self.train,
-            adopted=csr_array(self.train.adopted + self.validation.targets),
-            rejected=csr_array(self.train.rejected + self.validation.rejected_targets),
+            adopted=added(self.train.adopted, self.validation.targets),
+            rejected=added(self.train.rejected, self.validation.rejected_targets),
         )
         nothing = empty_pairs(train.adopted.shape)
         judged = {"targets": self.test.targets, "rejected_targets": self.test.rejected_targets}
@@ -196,7 +186,7 @@ def split_given(data: Interactions, test: Interactions, seed: int, held_out: flo
     random = generator(seed, 6)
     train, validation = drawn_share(data.adopted, held_out, random)
     rejected, rejected_validation = drawn_share(data.rejected, held_out, random)
-    known = csr_array(data.adopted + data.rejected)
+    known = added(data.adopted, data.rejected)
     found = renumbered(test.adopted, test, data)
     targets, rejected_targets = without(found, known), without(renumbered(test.rejected, test, data), known)
     held = (validation, rejected_validation), (targets, rejected_targets)
@@ -241,7 +231,8 @@ def split_users(
     random = generator(seed, 2)
     order = random.permutation(data.n_users)
     *held, learning = (np.sort(group) for group in np.split(order, [n_held_out, 2 * n_held_out]))
-    in_catalogue = np.bincount(data.adopted[learning].indices, minlength=data.n_items) > 0
+    everything = np.arange(data.n_items)
+    in_catalogue = item_counts(take(data.adopted, learning, everything)) > 0
     train = data.subset(np.isin(np.arange(data.n_users), learning), in_catalogue)
     hidden = hidden_share(given, rounding)
     validation, test = (_held_out_users(data, group, np.flatnonzero(in_catalogue), hidden, random) for group in held)
@@ -272,7 +263,7 @@ def _in_catalogue(
     data: Interactions, learned: Labels, held: tuple[Labels, Labels]
 ) -> tuple[Interactions, tuple[Kept, Kept]]:
     """The training part with the items that it has, and the held-out pairs of these items."""
-    in_catalogue = np.bincount(learned[0].indices, minlength=data.n_items) > 0
+    in_catalogue = item_counts(learned[0]) > 0
     if not in_catalogue.any():
         raise DataError(f"{data.adopted.nnz} adopted pairs are too few to split: none would be left to learn from")
     everyone, catalogue = np.arange(data.n_users), np.flatnonzero(in_catalogue)
@@ -291,7 +282,7 @@ def _known_users(train: Interactions, validation: Kept, test: Kept) -> tuple[Hel
     Rejected items of the validation part are left out of test lists too.
     """
     rows = np.arange(train.n_users)
-    seen = csr_array(train.adopted + validation[0]["targets"] + validation[0]["rejected_targets"])
+    seen = added(train.adopted, validation[0]["targets"], validation[0]["rejected_targets"])
     first = Audience(train.adopted, train.rejected, train.adopted, rows)
     second = Audience(train.adopted, train.rejected, seen, rows)
     return (

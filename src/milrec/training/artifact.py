@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 from scipy.sparse import csr_array
 from torch import nn
 
-from milrec.data.interactions import ADOPTERS, Interactions, read_pairs, write_pairs
+from milrec.data.interactions import ADOPTERS, Interactions
+from milrec.data.pairs import read_pairs, write_pairs
 from milrec.errors import FolderError, MilrecError, SettingsError, first_line
 from milrec.models.contract import Model
 from milrec.models.encoders import encoder_settings

@@ -55,7 +55,8 @@ def _made(train: Interactions, model: GradientModel, settings: GradientFit, seed
 
 def without_singles(train: Interactions, smallest_batch: int) -> Interactions:
     """The users with at least two items, who have to be enough for a step."""
-    kept = train.subset(train.items_per_user() > 1, np.ones(train.n_items, dtype=np.bool_))
+    several = train.items_per_user() > 1
+    kept = train if several.all() else train.subset(several, np.ones(train.n_items, dtype=np.bool_))
     if kept.n_users < smallest_batch or not kept.adopted.nnz:
         raise FitError("too few users have more than one item; set skip_singles=false")
     return kept

@@ -57,10 +57,11 @@ class _Condition:
         meant = _meaning(self.wanted)
         try:
             distinct = pc.unique(column).drop_null()
-            equal = [_meaning(value) == meant for value in distinct.to_pylist()]
+            values = _plain(distinct)
+            equal = [_meaning(value) == meant for value in values]
             self._met |= any(equal)
             if len(self._held) <= _SHOWN:
-                self._held.update({str(value): None for value in distinct.slice(0, _SHOWN + 1).to_pylist()})
+                self._held.update({str(value): None for value in values[: _SHOWN + 1]})
             return table.filter(pc.is_in(column, value_set=distinct.filter(pa.array(equal, type=pa.bool_()))))
         except (pa.ArrowException, ValueError, KeyError, OverflowError):  # among these, times that Python cannot hold
             held = f"{column_of(self.name, self.where)} holds {column.type}"
@@ -73,6 +74,14 @@ class _Condition:
         values = ", ".join(shown[:_SHOWN]) + (" and others" if len(shown) > _SHOWN else "")
         asked = f"{cut(self.name)}={cut(str(self.wanted))}"
         raise DataError(f"no row of {self.where} has {asked}; the column holds {values or 'nothing'}")
+
+
+def _plain(values: pa.Array) -> list[Any]:
+    """As Python has them; nanoseconds, which it does not have, are an error, whether pandas is there or not."""
+    if pa.types.is_timestamp(values.type) and values.type.unit == "ns":
+        values = values.cast(pa.timestamp("us", values.type.tz))
+    plain: list[Any] = values.to_pylist()
+    return plain
 
 
 def _meaning(value: Any) -> Decimal | str:

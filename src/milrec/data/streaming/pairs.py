@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from milrec.data.filters import Filters, item_table, title_counts
-from milrec.data.interactions import data_facts, pair_users
+from milrec.data.interactions import data_facts
+from milrec.data.pairs import pair_users
 from milrec.data.reading.blocks import Blocks
 from milrec.data.stored import write_pair_columns, write_table
 from milrec.data.streaming.collection import Collection, Report
