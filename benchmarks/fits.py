@@ -21,14 +21,16 @@ from milrec.evaluation.validation import validation_measure
 from milrec.kernels.threads import thread_pool
 from milrec.metrics import ranking
 from milrec.models.known import build_model
-from milrec.training.adam import Adam
 from milrec.training.batches import batches
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
 from milrec.training.progress import Watch
 from milrec.training.sections import Shape
 from milrec.training.settings import FitSettings
-from milrec.training.steps import fast_step, readable_step
+from milrec.training.steps.adam import Adam
+from milrec.training.steps.fast import FastStep
+from milrec.training.steps.readable import ReadableStep
+from milrec.training.steps.step import Step
 
 _USERS_JUDGED = 10_000
 
@@ -227,13 +229,12 @@ def _stepping(train: Interactions, settings: FitSettings, stack: ExitStack, engi
     model = build_model(settings.model, train.n_users, train.n_items)
     model.initialise(0)
     optimiser = Adam(dict(model.named_parameters()))
-    if engine == "readable":
-        step = readable_step(model, settings, optimiser)
-    else:
-        step = fast_step(model, settings, optimiser, stack.enter_context(thread_pool()))
+    step: Step = ReadableStep(model, settings, optimiser)
+    if engine != "readable":
+        step = FastStep(model, settings, optimiser, stack.enter_context(thread_pool()))
 
     def run(n_steps: int) -> None:
-        for batch in batches(train, model, settings, 0, range(n_steps)):
+        for (batch,) in (each.slices for each in batches(train, model, settings, 0, range(n_steps))):
             step(batch, 1e-3)
 
     return run

@@ -30,7 +30,8 @@ from milrec.models.settings import AutoencoderSettings, FactorizationSettings
 from milrec.training.batches import Batch
 from milrec.training.presets import settings_for
 from milrec.training.sections import TargetSettings
-from milrec.training.steps import batch_loss, decay_slopes
+from milrec.training.steps.readable import batch_loss
+from milrec.training.steps.step import decay_slopes
 from milrec.training.targets import Draws, dense_targets, draw_targets, n_missing_drawn
 
 N_USERS, N_ITEMS = 9, 14

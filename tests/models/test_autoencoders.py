@@ -22,7 +22,7 @@ from milrec.models.settings import CollaborativeSettings, VariationalSettings
 from milrec.settings import build
 from milrec.training.batches import batches
 from milrec.training.presets import settings_for
-from milrec.training.steps import batch_loss
+from milrec.training.steps.readable import batch_loss
 
 VAE = {"n_factors": 3, "n_hidden": 5, "batch_size": 20, "annealing_cap": 0.7, "annealing_steps": 2}
 CDAE = {"n_factors": 4, "batch_size": 20}
@@ -44,7 +44,7 @@ def started(data, settings, scale=3.0):
 
 def batch_of(data, settings, step=1):
     model = build_model(settings.model, data.n_users, data.n_items)
-    (batch,) = batches(data, model, settings, 5, range(step, step + 1))
+    (batch,) = next(batches(data, model, settings, 5, range(step, step + 1))).slices
     return batch
 
 
@@ -157,7 +157,7 @@ def test_the_weight_of_the_divergence_rises_straight_to_its_cap():
 def test_every_batch_brings_the_number_and_the_noise_of_its_step(small_catalogue):
     settings = settings_for("vae", values={**VAE, "n_factors": 200, "annealing_steps": 10})
     model = build_model(settings.model, small_catalogue.n_users, small_catalogue.n_items)
-    drawn = list(batches(small_catalogue, model, settings, 5, range(12)))
+    drawn = [each.slices[0] for each in batches(small_catalogue, model, settings, 5, range(12))]
     assert [batch.iteration for batch in drawn] == list(range(12))
     assert [model.annealing(batch.iteration) for batch in drawn] == pytest.approx(
         [*(0.07 * step for step in range(10)), 0.7, 0.7]

@@ -18,8 +18,8 @@ from milrec.models.checks import check_encoder
 from milrec.models.encoders import encoder_settings, import_encoder
 from milrec.models.inputs import Users
 from milrec.models.known import build_model
-from milrec.training.adam import Adam, RowGradient
 from milrec.training.presets import settings_for
+from milrec.training.steps.adam import Adam, RowGradient
 from own_encoders import Centred, Gated, Liar, Plays
 
 DRAWS = ("per_user", "shared", "expectation", "all")

@@ -16,7 +16,7 @@ from milrec.models.known import build_model
 from milrec.models.popularity import Popularity
 from milrec.models.settings import AutoencoderSettings, FactorizationSettings, PopularitySettings
 from milrec.training.presets import settings_for
-from milrec.training.steps import decay_slopes
+from milrec.training.steps.step import decay_slopes
 
 ACTIVATIONS = {
     "linear": lambda x: x,

@@ -6,7 +6,7 @@ import torch
 
 from milrec.kernels.sparse import Transposed
 from milrec.kernels.threads import thread_pool
-from milrec.training.adam import BETA1, BETA2, EPSILON, Adam, RowGradient
+from milrec.training.steps.adam import BETA1, BETA2, EPSILON, Adam, RowGradient, matrix
 
 N_ROWS, N_COLUMNS, N_BATCH = 12, 5, 6
 RATE, DECAY = 0.01, 0.03
@@ -101,7 +101,7 @@ def test_touching_all_rows_at_every_step_is_the_same_as_a_whole_step(shape):
         whole.step += 1
         by_rows.step += 1
         whole.update("w", gradient, RATE, DECAY)
-        by_rows.update_touched("w", gradient, rows, RATE, DECAY)
+        by_rows.update_touched("w", matrix(gradient)[rows], rows, RATE, DECAY)
         assert_same(by_rows, whole, 1e-5)
 
 
@@ -128,7 +128,7 @@ def test_the_compiled_step_on_some_rows_is_the_readable_one_idle_steps_included(
         before = [part.clone() for part in state(fast)]
         readable.step += 1
         fast.step += 1
-        readable.update_touched("w", gradient, torch.from_numpy(rows), RATE, decay)
+        readable.update_touched("w", matrix(gradient)[torch.from_numpy(rows)], torch.from_numpy(rows), RATE, decay)
         compiled(fast, gradient, rows, n_dense=1, decay=decay)
         assert_same(fast, readable, 2e-5)
         others = np.setdiff1d(np.arange(N_ROWS), rows)
@@ -142,7 +142,9 @@ def test_an_empty_set_of_rows_changes_nothing():
     before = [part.clone() for part in state(adam)]
     adam.step += 1
     compiled(adam, gradients(1)[0], rows=np.zeros(0, dtype=np.int64), n_dense=0)
-    adam.update_touched("w", gradients(1)[0], torch.zeros(0, dtype=torch.long), RATE, DECAY)
+    adam.update_touched(
+        "w", matrix(gradients(1)[0])[torch.zeros(0, dtype=torch.long)], torch.zeros(0, dtype=torch.long), RATE, DECAY
+    )
     assert all(torch.equal(own, was) for own, was in zip(state(adam), before, strict=True))
     assert (adam.last["w"] == MANY).all()
 
@@ -175,7 +177,7 @@ def test_an_idle_row_drifts_on_as_if_its_gradient_had_been_zero(how, idle):
         dense.update("w", last if step == idle else torch.zeros_like(last), RATE, 0.0)
     touched.step += idle
     if how == "readable":
-        touched.update_touched("w", last, torch.arange(N_ROWS), RATE, 0.0)
+        touched.update_touched("w", matrix(last)[torch.arange(N_ROWS)], torch.arange(N_ROWS), RATE, 0.0)
     else:
         compiled(touched, last, decay=0.0)
     moved, expected = touched.parameters["w"] - begin, dense.parameters["w"] - begin
@@ -193,7 +195,7 @@ def test_a_row_owes_the_weight_decay_of_all_its_idle_steps(how, idle):
     adam.step = idle
     nothing = torch.zeros(N_ROWS, N_COLUMNS)
     if how == "readable":
-        adam.update_touched("w", nothing, torch.arange(N_ROWS), RATE, DECAY)
+        adam.update_touched("w", matrix(nothing)[torch.arange(N_ROWS)], torch.arange(N_ROWS), RATE, DECAY)
     else:
         compiled(adam, nothing)
     owed = idle * DECAY * weight  # no moments yet, so no drift
@@ -210,7 +212,13 @@ def test_the_step_at_which_a_row_was_last_touched_is_kept(how):
         adam.step = step
         gradient = gradients(1)[0]
         if how == "readable":
-            adam.update_touched("w", gradient, torch.tensor(rows, dtype=torch.long), RATE, DECAY)
+            adam.update_touched(
+                "w",
+                matrix(gradient)[torch.tensor(rows, dtype=torch.long)],
+                torch.tensor(rows, dtype=torch.long),
+                RATE,
+                DECAY,
+            )
         else:
             compiled(adam, gradient, np.array(rows, dtype=np.int64), n_dense=0)
     assert adam.last["w"].tolist() == [4, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 4]

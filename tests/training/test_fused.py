@@ -19,8 +19,8 @@ from milrec.losses import (
 )
 from milrec.models.known import build_model
 from milrec.models.settings import AutoencoderSettings
-from milrec.training.fused import FusedLoss
 from milrec.training.sections import TargetSettings
+from milrec.training.steps.fused import FusedLoss
 from milrec.training.targets import Draws, dense_targets, draw_targets
 
 N_USERS, N_ITEMS, N_FACTORS = 7, 300, 5

@@ -203,7 +203,9 @@ def test_epochs_are_passes_over_the_users_and_iterations_are_steps(checkerboard)
 def test_every_epoch_sees_every_user_once(checkerboard, batch_size):
     settings = quick("mf", batch_size=batch_size, epochs=2).for_data(Shape(60, 20, 300))
     steps, model = loop._Steps(60, settings), build_model(settings.model, 60, 20)
-    every_step = list(batches.batches(checkerboard, model, settings, 0, range(steps.total)))
+    every_step = [
+        one for each in batches.batches(checkerboard, model, settings, 0, range(steps.total)) for one in each.slices
+    ]
     assert [batch.iteration for batch in every_step] == list(range(steps.total))
     seen = [batch.inputs.items.tolist() for batch in every_step]
     assert len(seen) == steps.total == 2 * math.ceil(60 / batch_size)

@@ -11,13 +11,16 @@ from milrec.errors import FitError, SettingsError
 from milrec.evaluation.validation import validation_measure
 from milrec.kernels.threads import thread_pool
 from milrec.models.known import build_model
-from milrec.training import adam, loop
-from milrec.training.adam import Adam
+from milrec.training import loop
 from milrec.training.batches import batches
 from milrec.training.loop import fit
 from milrec.training.presets import settings_for
 from milrec.training.progress import Watch
-from milrec.training.steps import fast_step, readable_step
+from milrec.training.steps import adam
+from milrec.training.steps.adam import Adam
+from milrec.training.steps.fast import FastStep
+from milrec.training.steps.readable import ReadableStep
+from milrec.training.steps.step import Step
 
 RATE, N_STEPS = 1e-2, 5
 QUICK = {"n_factors": 6, "batch_size": 40, "learning_rate": RATE, "schedule": "constant", "iterations": N_STEPS}
@@ -68,11 +71,10 @@ def stepped(engine, data, settings, n_steps=N_STEPS, number=1, scale=1.0):
             value.mul_(scale)
     optimiser = Adam(dict(model.named_parameters()))
     with thread_pool(number) as pool:
+        step: Step = ReadableStep(model, settings, optimiser)
         if engine == "fast":
-            step = fast_step(model, settings, optimiser, pool)
-        else:
-            step = readable_step(model, settings, optimiser)
-        losses = [step(batch, RATE) for batch in batches(data, model, settings, 3, range(n_steps))]
+            step = FastStep(model, settings, optimiser, pool)
+        losses = [step(one.slices[0], RATE) for one in batches(data, model, settings, 3, range(n_steps))]
     assert optimiser.step == n_steps
     return model, optimiser, losses
 
@@ -161,7 +163,7 @@ def test_a_sampled_step_leaves_the_bytes_of_other_rows_alone(small_catalogue, mo
     assert settings.samples
     before, _, _ = stepped(engine, small_catalogue, settings, n_steps=0)
     after, optimiser, _ = stepped(engine, small_catalogue, settings, n_steps=1)
-    (batch,) = batches(small_catalogue, after, settings, 3, range(1))
+    (batch,) = next(batches(small_catalogue, after, settings, 3, range(1))).slices
     targets = batch.targets
     decoder = np.unique(np.concatenate([targets.items, targets.adopted.items, targets.rejected.items]))
     touched = {"encoder_weight": np.unique(batch.inputs.items), "decoder_weight": decoder, "decoder_bias": decoder}

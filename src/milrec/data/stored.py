@@ -91,11 +91,16 @@ def read_ids(path: Path) -> pa.Table:
     ids = table["id"]
     if not (pa.types.is_int64(ids.type) or pa.types.is_large_string(ids.type)) or ids.null_count:
         raise FolderError(f"'{path}' has ids of type {ids.type!s:.40}; int64 or large_string without gaps is needed")
-    if pc.count_distinct(ids).as_py() != len(ids):
+    if not _ascend(ids) and pc.count_distinct(ids).as_py() != len(ids):
         raise FolderError(f"'{path}' has the same id twice")
     if "title" in table.column_names and table["title"].type not in (pa.string(), pa.large_string()):
         raise FolderError(f"'{path}' has titles of type {table['title'].type!s:.40}; text is needed")
     return table
+
+
+def _ascend(ids: pa.ChunkedArray) -> bool:
+    """Whether each id is above the one before it, as milrec writes them: then none is there twice."""
+    return bool(pc.all(pc.greater(ids.slice(1), ids.slice(0, max(len(ids) - 1, 0))), min_count=0).as_py())
 
 
 def read_counts(path: Path, n_items: int) -> npt.NDArray[np.int64]:

@@ -189,6 +189,22 @@ def draw_missing(random, known_indptr, known_items, n_items, n_drawn, marks):
 
 
 @compiled
+def gathered_rows(low, high, gradient, out):
+    """Rows low … high-1 of a gradient, as `adam_rows` takes it, spelled out."""
+    _, indptr, users, coefficients, left, dense = gradient
+    for r in range(low, high):
+        gathered = out[r]
+        if r < dense.shape[0]:
+            gathered[:] = dense[r]
+        else:
+            gathered[:] = f4(0.0)
+        for c in range(indptr[r], indptr[r + 1]):
+            own, coefficient = left[users[c]], coefficients[c]
+            for d in range(gathered.size):
+                gathered[d] += coefficient * own[d]
+
+
+@compiled
 def adam_rows(weight, moments, gradient, low, high, step, rate, decay, beta1, beta2, epsilon):
     """One step of Adam on rows low … high-1 of a gradient; each row catches up on the steps since its last one.
 

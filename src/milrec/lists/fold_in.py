@@ -33,8 +33,8 @@ from milrec.kernels.losses import MULTINOMIAL, PAIR_LOGITS
 from milrec.kernels.rows import merged_cells
 from milrec.models.factors import Factors
 from milrec.models.inputs import Users
-from milrec.training.fused import compiled_loss
 from milrec.training.settings import GradientFit
+from milrec.training.steps.fused import compiled_loss
 from milrec.training.targets import Draws, TargetSet, draw_targets, n_missing_drawn
 
 _MOST_STEPS = 60  # a user takes 10 to 20 of them

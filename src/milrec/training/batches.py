@@ -1,13 +1,14 @@
 """Batches of users, prepared ahead of the step that takes them (the paper feeds them by queues).
 
-The order of epoch e and the draws of step t come from generators seeded with (seed, e) and (seed, t): a fit that is
-resumed from a checkpoint gets exactly the same batches as an uninterrupted one.
+The order of epoch e and the draws of step t come from generators seeded with (seed, e) and (seed, t), or (seed, t, s)
+for slice s of a step that is cut into slices: a fit that is resumed from a checkpoint, and one that is shared among
+processes, gets exactly the same batches as an uninterrupted one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,23 +27,39 @@ _BATCHES_AHEAD = 3
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of users, ready for a step."""
+    """A batch of users, ready for a step: all of them, or a slice."""
 
     iteration: int
     inputs: Rows  # what the encoder reads: adopted items, the user's own number, or both
     transposed: Transposed  # the same by column
     targets: TargetSet
     noise: npt.NDArray[np.float32] | None = None  # what else a model draws: ε (n_batch, n_factors) of a variational one
+    place: int = 0  # of a slice within its step
+    share: float = 1.0  # of the step's users
+
+
+Owned = Callable[[int], range]  # how many slices a step has → which of them are wanted
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """A step: the slices that are computed here, and how many there are in all."""
+
+    iteration: int
+    slices: list[Batch]
+    n_slices: int
 
 
 def batches(
-    train: Interactions, model: GradientModel, settings: GradientFit, seed: int, steps: range
-) -> Iterator[Batch]:
-    """Batches of the given steps, prepared by a second thread."""
-    return ahead(_made(train, model, settings, seed, steps), _BATCHES_AHEAD)
+    train: Interactions, model: GradientModel, settings: GradientFit, seed: int, steps: range, own: Owned = range
+) -> Iterator[Sliced]:
+    """The given steps, prepared by a second thread."""
+    return ahead(_made(train, model, settings, seed, steps, own), _BATCHES_AHEAD)
 
 
-def _made(train: Interactions, model: GradientModel, settings: GradientFit, seed: int, steps: range) -> Iterator[Batch]:
+def _made(
+    train: Interactions, model: GradientModel, settings: GradientFit, seed: int, steps: range, own: Owned
+) -> Iterator[Sliced]:
     maker = _BatchMaker(train, model, settings)
     for iteration in steps:
         epoch, place = divmod(iteration, maker.per_epoch)
@@ -50,7 +67,9 @@ def _made(train: Interactions, model: GradientModel, settings: GradientFit, seed
             order = np.random.default_rng([seed, 3, epoch]).permutation(train.n_users)
         last = place == maker.per_epoch - 1
         users = order[place * maker.batch_size : None if last else (place + 1) * maker.batch_size]
-        yield maker.batch(users, iteration, np.random.default_rng([seed, 4, iteration]))
+        n_slices = min(settings.training.slices, max(1, len(users) // model.smallest_batch))
+        slices = [maker.slice(users, iteration, seed, one, n_slices) for one in own(n_slices)]
+        yield Sliced(iteration, slices, n_slices)
 
 
 def without_singles(train: Interactions, smallest_batch: int) -> Interactions:
@@ -79,6 +98,14 @@ class _BatchMaker:
         self.counts = np.zeros(n_columns, dtype=np.int64)
         self.first_rows = np.arange(0 if settings.touches_few_rows else n_columns, dtype=np.int32)
         self.draws = Draws.of(train, settings.target_factor)
+
+    def slice(self, users: npt.NDArray[np.int64], iteration: int, seed: int, place: int, n_slices: int) -> Batch:
+        """One of the slices of a step's users, with draws of its own; all of them, if there is only one."""
+        if n_slices == 1:
+            return self.batch(users, iteration, np.random.default_rng([seed, 4, iteration]))
+        numbers = np.array_split(users, n_slices)[place]
+        batch = self.batch(numbers, iteration, np.random.default_rng([seed, 4, iteration, place]))
+        return replace(batch, place=place, share=len(numbers) / len(users))
 
     def batch(self, numbers: npt.NDArray[np.int64], iteration: int, random: np.random.Generator) -> Batch:
         users = Users(Rows.of(self.train.adopted, numbers), Rows.of(self.train.rejected, numbers), numbers)

@@ -25,9 +25,9 @@ from milrec.models.contract import GradientModel
 from milrec.records import Record, first_wrong
 from milrec.results import FitHistory
 from milrec.storage import new_file
-from milrec.training.adam import Adam
 from milrec.training.progress import History, checked_history, history_of
 from milrec.training.settings import GradientFit
+from milrec.training.steps.adam import Adam
 
 
 class _Saved(Record):
@@ -169,6 +169,8 @@ def fingerprint(train: Interactions, settings: GradientFit, seed: int) -> str:
     """What two fits must share to be the same fit: data, settings (except how often to write) and seed."""
     plain = settings.model_dump()
     plain["training"].pop("checkpoint_seconds")
+    if plain["training"]["slices"] == 1:  # as in checkpoints of before there were slices
+        plain["training"].pop("slices")
     return json.dumps([plain, seed, train.fingerprint()], sort_keys=True)
 
 

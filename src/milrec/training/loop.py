@@ -6,28 +6,34 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from milrec.data.interactions import Interactions
 from milrec.errors import FitError, SettingsError, cut
 from milrec.interrupts import pause_point
 from milrec.kernels.threads import thread_pool
 from milrec.models.contract import GradientModel
-from milrec.training.adam import Adam
-from milrec.training.batches import batches, steps_per_epoch, without_singles
+from milrec.training.batches import Batch, Sliced, batches, steps_per_epoch, without_singles
 from milrec.training.checkpoints import FitState, fingerprint
 from milrec.training.initial import start
 from milrec.training.progress import History, Progress, Validate, Watch
 from milrec.training.sections import Shape
 from milrec.training.settings import GradientFit
-from milrec.training.steps import Step, fast_step, readable_step
+from milrec.training.steps.adam import Adam
+from milrec.training.steps.fast import FastStep
+from milrec.training.steps.readable import ReadableStep
+from milrec.training.steps.slices import Alone, Exchange, SlicedStep, in_slices, whole
+from milrec.training.steps.step import Step
 
 _SHORTEST_RUN = 5_000  # steps, at most, of a fit without a set length on small data
 _LARGEST_RATE = 1e37  # Adam's first step is ten times as large
 _AVERAGE_EVERY = 5  # steps between two updates of the running mean of the weights
 _CLEAR_FALL = 0.01  # of the best measure; two validations in a row so far below it end a fit
+_NUMBERS_TOGETHER = 1 << 24
 _LONGEST_RUN = 200  # epochs, at most, of a fit without a set length
 
 
@@ -37,10 +43,30 @@ def fit(model: GradientModel, train: Interactions, settings: GradientFit, seed: 
     Without validation, the last weights stay. With a checkpoint path, the fit writes its state there every so often,
     and resumes from the file if it exists.
     """
+    state = advance(model, train, settings, seed, watch)
+    state.restore_best()
+    if not all(_finite(value.detach()) for value in model.parameters()):
+        rate = settings.for_data(Shape.of(train)).peak_rate
+        raise FitError(f"the weights are not finite; lower learning_rate (now {rate:g})")
+    model.to("cpu").eval()
+    return state.history
+
+
+def advance(
+    model: GradientModel,
+    train: Interactions,
+    settings: GradientFit,
+    seed: int,
+    watch: Watch,
+    exchange: Exchange | None = None,
+) -> FitState:
+    """Take all steps that are left of a fit; with an exchange, as one of several processes that share each step."""
     settings = settings.for_data(Shape.of(train))
     training = settings.training
     if settings.peak_rate > _LARGEST_RATE:
         raise FitError(f"learning_rate {settings.peak_rate:g} is beyond single precision; lower it")
+    if training.slices > 1:
+        refuse_slices(model)
     device = _device(training.device)
     identity = fingerprint(train, settings, seed)
     if training.skip_singles:
@@ -54,30 +80,51 @@ def fit(model: GradientModel, train: Interactions, settings: GradientFit, seed: 
     if watch.checkpoint is not None and resumed:
         state.read(watch.checkpoint)
     with _stepping(state, settings, device) as step:
+        drawing = partial(_fitting, model, seed, training.slices)
+        shared = training.slices > 1 or exchange is not None
+        take = in_slices(step, drawing, exchange or Alone()) if shared else whole(step, drawing)
+        slices = batches(train, model, settings, seed, _left(state, train, settings), (exchange or Alone()).own)
         try:
-            _run(state, train, settings, seed, step, watch)
+            _run(state, slices, _Steps(train.n_users, settings, model.smallest_batch), take, watch)
         except KeyboardInterrupt:
-            if watch.checkpoint is not None and state.whole and state.iteration:
+            if watch.checkpoint is not None and watch.writes and state.whole and state.iteration:
                 state.write(watch.checkpoint)
             raise
-    state.restore_best()
-    if not all(bool(value.isfinite().all()) for value in model.parameters()):
-        raise FitError(f"the weights are not finite; lower learning_rate (now {settings.peak_rate:g})")
-    model.to("cpu").eval()
-    return state.history
+    return state
 
 
-def _run(state: FitState, train: Interactions, settings: GradientFit, seed: int, step: Step, watch: Watch) -> None:
+def refuse_slices(model: GradientModel) -> None:
+    """Refuse a model that keeps running statistics of its batches: they would depend on who computes which slice."""
+    if next(model.buffers(), None) is not None:
+        raise SettingsError(
+            f"model '{model.settings.model}' has buffers, such as running means of its batches, which slices of a step "
+            "would change one by one; set slices=1"
+        )
+
+
+def _finite(values: Tensor) -> bool:
+    """Whether all numbers are finite; a part at a time, as the answer for each takes memory."""
+    flat = values.reshape(-1)
+    parts = (flat[start : start + _NUMBERS_TOGETHER] for start in range(0, len(flat), _NUMBERS_TOGETHER))
+    return all(bool(part.isfinite().all()) for part in parts)
+
+
+def _left(state: FitState, train: Interactions, settings: GradientFit) -> range:
+    """The steps that have not been taken yet."""
+    last = _Steps(train.n_users, settings, state.model.smallest_batch).last
+    return range(state.iteration, state.iteration if _exhausted(state.history, settings) else last)
+
+
+def _run(state: FitState, slices: Iterator[Sliced], steps: _Steps, take: SlicedStep, watch: Watch) -> None:
     """Step until the end, or until validation has not improved for long enough."""
+    settings = steps.settings
     training = settings.training
-    steps = _Steps(train.n_users, settings, state.model.smallest_batch)
     started = time.monotonic() - (state.history.seconds[-1] if state.history.seconds else 0.0)
     written = time.monotonic()
-    last = state.iteration if _exhausted(state.history, settings) else steps.last
-    for batch in batches(train, state.model, settings, seed, range(state.iteration, last)):
+    for batch in slices:
         state.whole = False
-        with _fitting(state.model, seed, batch.iteration):
-            loss = step(batch, steps.learning_rate(batch.iteration))
+        state.model.train()
+        loss = take(batch, steps.learning_rate(batch.iteration))
         state.loss_sum += _checked(loss, settings)
         state.loss_count += 1
         state.iteration = batch.iteration + 1
@@ -90,21 +137,22 @@ def _run(state: FitState, train: Interactions, settings: GradientFit, seed: int,
             watch.report(_progress(state, steps))
         if state.iteration == steps.last or _exhausted(state.history, settings):
             return
-        if watch.checkpoint is not None and time.monotonic() - written >= training.checkpoint_seconds:
+        due = watch.writes and time.monotonic() - written >= training.checkpoint_seconds
+        if watch.checkpoint is not None and due:
             state.write(watch.checkpoint)
             written = time.monotonic()
         pause_point("fit step", state.iteration)
 
 
 @contextmanager
-def _fitting(model: GradientModel, seed: int, iteration: int) -> Iterator[None]:
-    """The model in training mode; what it draws itself (dropout) depends only on the seed and the step."""
-    model.train()
+def _fitting(model: GradientModel, seed: int, n_slices: int, batch: Batch) -> Iterator[None]:
+    """What the model draws itself (dropout) depends only on the seed, the step and the slice."""
     if not model.draws:
         yield
         return
+    own = [seed, 7, batch.iteration] + ([batch.place] if n_slices > 1 else [])
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(np.random.SeedSequence([seed, 7, iteration]).generate_state(1)[0]))
+        torch.manual_seed(int(np.random.SeedSequence(own).generate_state(1)[0]))
         yield
 
 
@@ -117,12 +165,12 @@ def _stepping(state: FitState, settings: GradientFit, device: torch.device) -> I
         if device.type != "cpu":
             raise SettingsError("engine 'fast' is compiled for the CPU; leave engine out to fit on a GPU")
         with thread_pool(training.threads) as pool:
-            yield fast_step(state.model, settings, state.optimiser, pool)
+            yield FastStep(state.model, settings, state.optimiser, pool)
         return
     before = torch.get_num_threads()
     torch.set_num_threads(training.threads or before)
     try:
-        yield readable_step(state.model, settings, state.optimiser)
+        yield ReadableStep(state.model, settings, state.optimiser)
     finally:
         torch.set_num_threads(before)
 
@@ -137,7 +185,7 @@ class _Steps:
     """How many steps there are, when to validate, and the learning rate of each."""
 
     def __init__(self, n_users: int, settings: GradientFit, smallest_batch: int = 1) -> None:
-        training = settings.training
+        training, self.settings = settings.training, settings
         self.per_epoch = steps_per_epoch(n_users, settings.batch_size, smallest_batch)
         longest = max(_LONGEST_RUN * self.per_epoch, _SHORTEST_RUN)
         self.total = training.iterations or (training.epochs * self.per_epoch if training.epochs else longest)

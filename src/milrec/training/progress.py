@@ -83,3 +83,4 @@ class Watch:
     validate: Validate | None = None
     checkpoint: Path | None = None
     report: Report | None = None
+    writes: bool = True  # the checkpoint; one of several processes that share a fit does

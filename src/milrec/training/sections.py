@@ -48,6 +48,13 @@ class TrainingSettings(Section):
         ge=1,
         description="users per step; unset: a 60th of the users, but from 100 to 500 (fewer on sparse data)",
     )
+    slices: int = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="parts of a step whose gradients are computed on their own and added up in order, "
+        "so that processes can share them",
+    )
     epochs: int | None = Field(None, ge=1, description="passes over the users; unset: until validation stops improving")
     iterations: int | None = Field(None, ge=1, description="steps, instead of epochs")
     until: int | None = Field(

@@ -33,7 +33,7 @@ from milrec.losses import (
     SquareLoss,
 )
 from milrec.models.contract import GradientModel
-from milrec.training.adam import RowGradient
+from milrec.training.steps.adam import RowGradient
 from milrec.training.targets import TargetSet
 
 _BLOCK_CELLS = 262_144  # logits of a block: 1 MiB, what a core's cache holds in addition to the weights

@@ -55,7 +55,7 @@ class Adam:
     def update(self, name: str, gradient: Tensor, rate: float, decay: float) -> None:
         """A step on all rows of a weight; `decay` is the slope of the weight decay per unit of weight."""
         weight, mean, square = self.parameters[name].detach(), self.mean[name], self.square[name]
-        slope = gradient + decay * weight
+        slope = gradient.view(weight.shape) + decay * weight
         mean.lerp_(slope, 1 - BETA1)
         square.mul_(BETA2).addcmul_(slope, slope, value=1 - BETA2)
         unbias1, unbias2 = 1 - BETA1**self.step, (1 - BETA2**self.step) ** 0.5
@@ -63,7 +63,7 @@ class Adam:
         self.last[name].fill_(self.step)
 
     def update_touched(self, name: str, gradient: Tensor, rows: Tensor, rate: float, decay: float) -> None:
-        """The same on some rows, which catch up on the steps since they were last touched."""
+        """The same on some rows, whose gradient is given; they catch up on the steps since they were last touched."""
         weights, means, squares = (matrix(part[name].detach()) for part in (self.parameters, self.mean, self.square))
         weight, mean, square = weights[rows], means[rows], squares[rows]
         idle = (self.step - self.last[name][rows])[:, None]  # (n_rows, 1) 1 where the row was touched a step ago
@@ -71,7 +71,7 @@ class Adam:
         ratio = BETA1 / BETA2**0.5  # by which the size of a step fades while there is no gradient
         drift = ratio * (1 - ratio ** (idle - 1)) / (1 - ratio)
         weight -= rate / unbias1 * drift * mean / (square.sqrt() / unbias2 + EPSILON)
-        slope = matrix(gradient)[rows] + decay * idle * weight
+        slope = gradient + decay * idle * weight
         mean = BETA1**idle * mean + (1 - BETA1) * slope
         square = BETA2**idle * square + (1 - BETA2) * slope.square()
         weight -= rate / unbias1 * mean / (square.sqrt() / unbias2 + EPSILON)

@@ -1,0 +1,43 @@
+"""What a step is, whichever engine takes it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from milrec.models.contract import GradientModel
+from milrec.training.batches import Batch
+from milrec.training.settings import GradientFit
+from milrec.training.steps.slopes import Slopes
+
+
+class Step(Protocol):
+    """A step of a fit: whole, or as the slopes of a slice and a move along the sum of them."""
+
+    def __call__(self, batch: Batch, rate: float) -> float:
+        """Move the weights by the gradient of a batch; the mean loss of its users."""
+
+    def slopes(self, batch: Batch) -> Slopes:
+        """The mean loss of some users and its gradient; no weight moves."""
+
+    def move(self, slopes: Slopes, rate: float) -> None:
+        """Move the weights along a gradient."""
+
+
+def decay_slopes(model: GradientModel, settings: GradientFit) -> dict[str, float]:
+    """Slope of the weight decay per unit of weight: of λ(‖W‖² + ‖W'‖²) (equation 9), or of
+    λ/D·(‖W‖²/rows + ‖W'‖²/rows) (equation 14). Biases, and what a model has between W and W', do not decay.
+    """
+    strength = 2 * settings.training.weight_decay
+    if settings.training.weight_decay_form == "plain":
+        return dict.fromkeys(model.decayed(), strength)
+    weights = dict(model.named_parameters())
+    return {name: strength / model.width / len(weights[name]) for name in model.decayed()}
+
+
+def fitting_latent(model: GradientModel, entering: Tensor, batch: Batch) -> tuple[Tensor, Tensor | float]:
+    """h of a batch, and what the model adds to the loss."""
+    noise = None if batch.noise is None else torch.from_numpy(batch.noise).to(entering.device)
+    return model.fitting_latent(entering, noise, batch.iteration)
