@@ -1,12 +1,14 @@
 """Lists × metrics → Evaluation.
 
-Every user with held-out items gets a list of 200 items, and every measure is read off these lists in one pass.
+Every user with held-out items gets a list of 200 items, and every measure is read off these lists in one pass, a shard
+of users at a time: memory does not grow with their number, and shards can be judged anywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ from milrec.data.splits import HeldOut
 from milrec.errors import NO_PROBABILITIES, DataError, SettingsError
 from milrec.evaluation.evaluation import Evaluation
 from milrec.evaluation.pairs import PairCounts
-from milrec.evaluation.tally import SHORT_LIST, Tally, hits_of
+from milrec.evaluation.tally import SHORT_LIST, Sums, Tally, hits_of
 from milrec.interrupts import pause_point
 from milrec.kernels.ranking import ordered_shares
 from milrec.kernels.threads import ahead
@@ -29,6 +31,8 @@ from milrec.models.contract import Model
 from milrec.probability.aims import Aim, Price
 from milrec.probability.calibration import Calibration, Chances
 from milrec.training.settings import FitSettings
+
+SHARD = 65_536  # users
 
 
 @dataclass(frozen=True)
@@ -63,48 +67,90 @@ def evaluate(
 
     The preference distribution and the reliability of the probabilities are the model's own, whatever the lists are.
     """
-    users = np.flatnonzero(np.diff(held_out.targets.indptr))
-    if len(users) == 0:
-        raise DataError("no user has held-out items; the data is too small for this split")
-    price = judged.price()
-    part = replace(
-        held_out,
-        audience=held_out.audience.part(users),
-        targets=held_out.targets[users],
-        rejected_targets=held_out.rejected_targets[users],
-    )
-    popularity = train.popularity()
-    tally, scorer = Tally(popularity, settings.preference), Scorer(model, settings, train)
-    truth = train.truth if part.audience.rows is not None else None
-    look = _Look(tally, part, judged.chances)
-    shift = dial_shift(judged.dial, tail.log_popularity(popularity))
-    order = None if price is None or judged.chances is None else _order(popularity, judged.chances, price)
-    for lists in ahead(lists_for(scorer, part.audience, LIST_LENGTH, look, shift, order), 1):
-        tally.add_lists(lists.items, hits_of(lists, part.targets))
-        tally.add_rejected(lists, part.rejected_targets)
-        if truth is not None:
-            tally.add_truth(lists, truth, part.audience)
+    judge = Judge(model, settings, train, held_out, judged)
+
+    def told(shard: int, done: int) -> None:
         if report is not None:
-            report(lists.users.stop, len(users))
-        pause_point("evaluate")
-    tally.add_order(look.order)
-    found = tally.result(len(users), held_out.dropped_targets)
-    return replace(look.with_reliability(found), dial=float(judged.dial), price=price)
+            report(shard * SHARD + done, judge.n_users)
+
+    return judge.result(judge.sums(shard, partial(told, shard)) for shard in range(judge.n_shards))
 
 
-def _order(popularity: npt.NDArray[np.int64], chances: Chances, price: Price) -> TailOrder:
-    return TailOrder(tail.tail_classes(popularity), chances, price.bonuses)
+class Judge:
+    """Judges a model a shard of users at a time; the sums of all shards make the evaluation, whoever computes them."""
+
+    def __init__(
+        self, model: Model, settings: FitSettings, train: Interactions, held_out: HeldOut, judged: Judged
+    ) -> None:
+        self.users = np.flatnonzero(np.diff(held_out.targets.indptr))
+        if len(self.users) == 0:
+            raise DataError("no user has held-out items; the data is too small for this split")
+        self.price = judged.price()
+        self.held_out, self.judged, self.truth = held_out, judged, train.truth
+        self.popularity, self.preference = train.popularity(), settings.preference
+        self.scorer = Scorer(model, settings, train)
+
+    @property
+    def n_users(self) -> int:
+        return len(self.users)
+
+    @property
+    def n_shards(self) -> int:
+        return -(-self.n_users // SHARD)
+
+    def sums(self, shard: int, report: Callable[[int], None]) -> Sums:
+        """What the lists of a shard add to the sums; `report` is called with the number of users done."""
+        users = self.users[shard * SHARD : (shard + 1) * SHARD]
+        part = replace(
+            self.held_out,
+            audience=self.held_out.audience.part(users),
+            targets=self.held_out.targets[users],
+            rejected_targets=self.held_out.rejected_targets[users],
+        )
+        tally = self._tally()
+        look = _Look(tally, part, self._counts())
+        truth = self.truth if part.audience.rows is not None else None
+        shift = dial_shift(self.judged.dial, tail.log_popularity(self.popularity))
+        for lists in ahead(lists_for(self.scorer, part.audience, LIST_LENGTH, look, shift, self._order()), 1):
+            tally.add_lists(lists.items, hits_of(lists, part.targets))
+            tally.add_rejected(lists, part.rejected_targets)
+            if truth is not None:
+                tally.add_truth(lists, truth, part.audience)
+            report(lists.users.stop)
+            pause_point("evaluate")
+        tally.add_order(look.order)
+        return tally.sums() | ({} if look.counts is None else look.counts.sums())
+
+    def result(self, several: Iterable[Sums]) -> Evaluation:
+        """The evaluation, from the sums of all shards in their order."""
+        tally, counts = self._tally(), self._counts()
+        for sums in several:
+            tally.add_sums(sums)
+            if counts is not None:
+                counts.add_sums(sums)
+        found = tally.result(self.n_users, self.held_out.dropped_targets)
+        if counts is not None:
+            found = _with_reliability(found, counts)
+        return replace(found, dial=float(self.judged.dial), price=self.price)
+
+    def _tally(self) -> Tally:
+        return Tally(self.popularity, self.preference)
+
+    def _counts(self) -> PairCounts | None:
+        return None if self.judged.chances is None else PairCounts.of(self.judged.chances)
+
+    def _order(self) -> TailOrder | None:
+        if self.price is None or self.judged.chances is None:
+            return None
+        return TailOrder(tail.tail_classes(self.popularity), self.judged.chances, self.price.bonuses)
 
 
 class _Look:
     """What is read off the logits of all items, whatever is listed."""
 
-    def __init__(self, tally: Tally, part: HeldOut, chances: Chances | None) -> None:
-        self.tally, self.part = tally, part
+    def __init__(self, tally: Tally, part: HeldOut, counts: PairCounts | None) -> None:
+        self.tally, self.part, self.counts = tally, part, counts
         self.order = np.full(part.audience.n_users, np.nan)  # how often an adopted item is above a rejected one
-        self.counts: PairCounts | None = None
-        if chances is not None:
-            self.counts = PairCounts.of(chances)
 
     def __call__(self, block: slice, logits: npt.NDArray[np.float32]) -> None:
         targets, rejected = self.part.targets, self.part.rejected_targets
@@ -114,16 +160,16 @@ class _Look:
         if self.counts is not None:
             self.counts.add(logits, self.part.audience, targets, block)
 
-    def with_reliability(self, found: Evaluation) -> Evaluation:
-        if self.counts is None:
-            return found
-        calibration = self.counts.chances.calibration
-        bins, by_link = self._bins(calibration), self._bins(calibration.by_one_factor())
-        error = {"calibration_error": calibration_error(bins)}
-        return replace(found, reliability=bins, link_reliability=by_link, measures={**found.measures, **error})
 
-    def _bins(self, calibration: Calibration | None) -> tuple[ReliabilityBin, ...]:
-        if calibration is None or self.counts is None:
-            return ()
-        probabilities = np.exp(calibration.ln_probability(self.counts.centres))
-        return reliability(probabilities, self.counts.pairs, self.counts.held_out)
+def _with_reliability(found: Evaluation, counts: PairCounts) -> Evaluation:
+    calibration = counts.chances.calibration
+    bins, by_link = _bins(counts, calibration), _bins(counts, calibration.by_one_factor())
+    error = {"calibration_error": calibration_error(bins)}
+    return replace(found, reliability=bins, link_reliability=by_link, measures={**found.measures, **error})
+
+
+def _bins(counts: PairCounts, calibration: Calibration | None) -> tuple[ReliabilityBin, ...]:
+    if calibration is None:
+        return ()
+    probabilities = np.exp(calibration.ln_probability(counts.centres))
+    return reliability(probabilities, counts.pairs, counts.held_out)

@@ -7,6 +7,7 @@ needs no second look at the model. Counts are whole numbers, so that no order of
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,3 +93,11 @@ class PairCounts:
         with self._lock:
             self.pairs += pairs
             self.held_out += held_out
+
+    def sums(self) -> dict[str, Counts]:
+        return {"pairs": self.pairs, "held_out": self.held_out}
+
+    def add_sums(self, sums: Mapping[str, Counts]) -> None:
+        """What others counted on the same grid."""
+        self.pairs += sums["pairs"]
+        self.held_out += sums["held_out"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ from milrec.models.contract import ROWS
 
 CUTOFFS = {"recall": (1, 5, 10, 20, 50, 100), "ndcg": (10, 20, 100), "novelty_ndcg": (20, 100)}
 SHORT_LIST = 20
+_USER = "user "  # what begins the name of a measure of single users, in sums
+Sums = dict[str, npt.NDArray[Any]]  # whole numbers that are added up, and values of single users
 
 
 class Tally:
@@ -86,6 +89,23 @@ class Tally:
                 self._note(f"true_ndcg@{cutoff}", ranking.graded_ndcg(listed, ideal, cutoff))
             length = np.maximum((items[:, :SHORT_LIST] >= 0).sum(axis=1), 1)
             self._note(f"true_preference@{SHORT_LIST}", listed[:, :SHORT_LIST].sum(axis=1) / length)
+
+    def sums(self) -> Sums:
+        """Everything so far, as arrays by name."""
+        per_user = {f"{_USER}{name}": np.concatenate(values) for name, values in self.per_user.items()}
+        return per_user | {name: part.copy() for name, part in self._counted().items()}
+
+    def add_sums(self, sums: Sums) -> None:
+        """What another tally found, for users who come after these."""
+        for name, values in sums.items():
+            if name.startswith(_USER):
+                self._note(name.removeprefix(_USER), values)
+        for name, part in self._counted().items():
+            part += sums[name]
+
+    def _counted(self) -> dict[str, npt.NDArray[np.int64]]:
+        exposure = {f"exposure@{n}": counts for n, counts in self.exposure.items()}
+        return exposure | {"by_rank": self.by_rank, "preferences": self.preferences}
 
     def result(self, n_users: int, dropped_targets: int) -> Evaluation:
         per_user = {name: np.concatenate(values) for name, values in self.per_user.items()}
