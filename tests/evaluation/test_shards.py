@@ -1,10 +1,11 @@
-"""Shards of users: whatever their size, the evaluation is the same, bit for bit."""
+"""Shards of users: however many there are, the evaluation is the same, bit for bit."""
 
 import numpy as np
 import pytest
 
 import milrec
 from milrec.evaluation import judging
+from milrec.models.contract import ROWS
 
 
 @pytest.fixture(scope="module")
@@ -17,11 +18,11 @@ def fitted(small_catalogue):
 def test_an_evaluation_does_not_depend_on_the_size_of_shards(fitted, monkeypatch, aims):
     split, recommender = fitted
     whole = recommender.evaluate(split, **aims)
-    monkeypatch.setattr(judging, "SHARD", 7)
+    monkeypatch.setattr(judging, "SHARD", ROWS)
     told: list[tuple[int, int]] = []
     in_shards = recommender.evaluate(split, report=lambda done, total: told.append((done, total)), **aims)
     assert in_shards.as_json() == whole.as_json()
     assert list(in_shards.per_user) == list(whole.per_user)
     for name, values in whole.per_user.items():
         np.testing.assert_array_equal(in_shards.per_user[name], values)
-    assert told[0] == (7, whole.n_users) and told[-1] == (whole.n_users, whole.n_users)
+    assert told[0] == (ROWS, whole.n_users) and told[-1] == (whole.n_users, whole.n_users)
