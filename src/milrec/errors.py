@@ -6,6 +6,7 @@
     ├── UnknownIdError   a user or an item that the data or the model does not know
     ├── FolderError      a data, split, model or run folder is missing, damaged, not milrec's or in the way
     ├── DownloadError    a data set could not be downloaded, or is not what its publisher offers
+    ├── ClusterError     a cluster cannot be reached, or cannot do its part of the work
     ├── BusyError        the server cannot answer a request at the moment
     └── FitError         a fit cannot continue (the loss is not finite, the checkpoint belongs to another fit)
 
@@ -47,6 +48,10 @@ class FolderError(MilrecError):
 
 class DownloadError(MilrecError):
     """A data set could not be downloaded, or is not what its publisher offers."""
+
+
+class ClusterError(MilrecError):
+    """A cluster cannot be reached, or cannot do its part of the work."""
 
 
 class BusyError(MilrecError):

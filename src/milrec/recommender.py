@@ -20,7 +20,7 @@ from milrec.data.splits import Part, Split
 from milrec.errors import DataError, SettingsError
 from milrec.evaluation.calibration import calibrate
 from milrec.evaluation.evaluation import Evaluation
-from milrec.evaluation.judging import Judged, evaluate
+from milrec.evaluation.judging import Judge, Judged
 from milrec.evaluation.validation import validation_measure
 from milrec.lists.answer import Listed, answer_of, lists_asked
 from milrec.lists.catalogue import Catalogue, several
@@ -178,6 +178,10 @@ class Recommender:
         what is popular, novel and in the tail, so that a model and its refit can be compared.
         """
         _warn_of_the_old_dial(dial)
+        return self.judge(split, on, dial, **aims).evaluation(report)
+
+    def judge(self, split: Split, on: Part = "test", dial: float = 0.0, **aims: Unpack[Aims]) -> Judge:
+        """What `evaluate` goes by: it judges a shard of users at a time, here or elsewhere."""
         if not isinstance(split, Split):
             raise DataError("a model is judged on a split: milrec.split_interactions(data, seed=0)")
         own = split
@@ -188,7 +192,7 @@ class Recommender:
         if own.train.fingerprint() != self.fitted.facts["train_fingerprint"]:
             raise DataError("the model was fitted on another split; evaluate it on that one, or fit it on this one")
         judged = Judged(self._scorer.chances, aim_of(aims), dial)
-        return evaluate(self.fitted.model, self.fitted.settings, split.train, own.part(on), report, judged)
+        return Judge(self.fitted.model, self.fitted.settings, split.train, own.part(on), judged)
 
     def recommend(
         self,
@@ -217,13 +221,18 @@ class Recommender:
         self,
         n: int = 20,
         on_unmet: OnUnmet | None = None,
+        users: range | None = None,
         **wishes: Unpack[Wishes],
     ) -> Iterator[pa.RecordBatch]:
-        """Lists for every known user, a batch of users at a time."""
+        """Lists for every known user, or for those with these numbers, a batch of users at a time."""
         _warn_of_the_old_dial(wishes.get("dial"))
         self.catalogue.refuse_without_users()
         wish = wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices)
-        yield from self._known(range(self.fitted.train.n_users), wish, on_unmet)
+        yield from self._known(range(self.fitted.train.n_users) if users is None else users, wish, on_unmet)
+
+    def list_schema(self, n: int = 20, **wishes: Unpack[Wishes]) -> pa.Schema:
+        """The columns of the tables that `recommend` and `recommend_all` make."""
+        return self._schema(wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices))
 
     def recommend_new(
         self,

@@ -43,6 +43,11 @@ _LONGEST_NAME = 230  # bytes: a name on a disk has at most 255, and a draft's is
 _KEYS = {"format", "kind", "version", "facts", "files"}
 
 
+def is_url(place: str) -> bool:
+    """Whether a place is in object storage, such as s3://bucket/folder, and not a path."""
+    return "://" in place
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What `milrec.json` says about a folder whose files have been checked."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from milrec.cli.options import (
+    Cluster,
     Dial,
     Force,
     LongBonus,
@@ -24,6 +25,10 @@ from milrec.cli.options import (
 from milrec.errors import SettingsError
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
+
+if TYPE_CHECKING:
+    from milrec.evaluation.evaluation import Evaluation
+    from milrec.probability.aims import Aims
 
 
 class PartName(StrEnum):
@@ -86,6 +91,7 @@ def evaluate(
     mean_popularity: MeanPopularity = None,
     long_bonus: LongBonus = None,
     dial: Dial = 0.0,
+    cluster: Cluster = None,
     model_class: ModelClass = None,
 ) -> None:
     """Measure a model's lists: accuracy, novelty, and how they spread over the popularity tail.
@@ -107,12 +113,44 @@ def evaluate(
     from milrec.data.splits import Split
     from milrec.recommender import Recommender
 
-    recommender, divided = Recommender.load(model, named_classes(model_class)), Split.load(split)
-    with progress_bar("Evaluating", "users") as report:
-        found = recommender.evaluate(divided, on.value, report, dial, **aims)
+    if cluster is not None:
+        found = _evaluated_on(cluster, model, split, (on.value, dial, aims, model_class or []))
+    else:
+        recommender, divided = Recommender.load(model, named_classes(model_class)), Split.load(split)
+        with progress_bar("Evaluating", "users") as report:
+            found = recommender.evaluate(divided, on.value, report, dial, **aims)
     if json is not None:
         write_json(json, found.as_json())
     evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
     if found.price is not None:
         said = str(found.price)
         say(f"{said[0].upper()}{said[1:]}")
+
+
+def _evaluated_on(address: str, model: Path, split: Path, asked: tuple[str, float, Aims, list[str]]) -> Evaluation:
+    """On a cluster: a part of a split, with a dial or an aim, for a model that may need classes."""
+    from milrec.cli.output import note
+    from milrec.cli.progress import progress_bar
+    from milrec.cluster.evaluation import Order, evaluate
+    from milrec.cluster.places import shared_place
+    from milrec.cluster.session import joined
+    from milrec.storage import open_folder
+
+    on, dial, aims, classes = asked
+    with joined(address) as cluster:
+        order = Order(
+            model=shared_place(str(model)),
+            model_hash=open_folder(model, "model").fingerprint(),
+            split=shared_place(str(split)),
+            split_hash=open_folder(split, "split").fingerprint(),
+            copied=cluster.copies,
+            on=on,
+            dial=dial,
+            aims=dict(aims),
+            classes=classes,
+            folder=str(Path.cwd()),
+        )
+        with progress_bar("Evaluating", "users") as report:
+            found = evaluate(cluster, order, report)
+        note(str(cluster))
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from milrec.cli.output import note, say, table_of_lists
 from milrec.cli.progress import progress_bar
 from milrec.data.interactions import Interactions
 from milrec.lists.export import write_batches
+from milrec.lists.partitions import is_dataset, new_dataset, part_name, write_manifest, write_part
 from milrec.lists.query import Wishes
+from milrec.lists.shards import shards
 from milrec.recommender import Recommender
-from milrec.storage import Manifest
+from milrec.storage import Manifest, is_url, open_folder
 
 
 @dataclass(frozen=True)
@@ -25,41 +27,97 @@ class AskedLists:
     recommender: Recommender
     n: int
     wishes: Wishes
+    model: str  # where it is
+    place: Path  # where it is on this machine
+    known: Manifest | None = None  # data that users have, and that is not listed
     unmet: list[str] = field(default_factory=list)  # what could not be met, a sentence for each list
 
     @classmethod
     def load(
-        cls, model: Path, everything: Manifest | None, encoders: Sequence[type[Any]], n: int, wishes: Wishes
+        cls, model: str, everything: Manifest | None, encoders: Sequence[type[Any]], n: int, wishes: Wishes
     ) -> AskedLists:
-        recommender = Recommender.load(model, encoders)
+        if is_url(model):
+            from milrec.cluster.places import local_folder
+
+            place = local_folder(model, "model")
+        else:
+            place = Path(model)
+        recommender = Recommender.load(place, encoders)
         if everything is not None:
             recommender = recommender.leaving_out(Interactions.read_from(everything))
         for name, ids in (("allow", wishes.get("allow")), ("exclude", wishes.get("exclude"))):
             given = list(ids or ())
             if outside := recommender.outside_catalogue(given):
                 note(f"{outside} of {len(given)} ids in the {name} file are not in the catalogue")
-        return cls(recommender, n, wishes)
+        return cls(recommender, n, wishes, model, place, everything)
 
-    def write_all(self, out: Path) -> None:
-        """Lists of every known user, into a file."""
+    def write_all(self, out: str) -> None:
+        """Lists of every known user, into a file or a folder."""
         total = self.recommender.fitted.train.n_users
         with progress_bar("Listing", "users") as report:
-            batches = self.recommender.recommend_all(self.n, self._keep_unmet, **self.wishes)
-            rows = write_batches(out, batches, lambda done: report(min(done, total), total))
+            if is_dataset(out):
+                rows = self._write_dataset(Path(out), report)
+            else:
+                batches = self.recommender.recommend_all(self.n, self._keep_unmet, **self.wishes)
+                rows = write_batches(Path(out), batches, lambda done: report(min(done, total), total))
+        self._say_written(rows, len(self.unmet), out)
+
+    def _write_dataset(self, out: Path, report: Callable[[int, int | None], None]) -> int:
+        parts, schema = [], self.recommender.list_schema(self.n, **self.wishes)
+        total = self.recommender.fitted.train.n_users
+        with new_dataset(out) as draft:
+            for number, users in enumerate(shards(total)):
+                batches = self.recommender.recommend_all(self.n, self._keep_unmet, users, **self.wishes)
+                parts.append(write_part(draft / part_name(number), batches, schema, users))
+                report(users.stop, total)
+            write_manifest(draft, parts, open_folder(self.place, "model").fingerprint())
+        return sum(part.rows for part in parts)
+
+    def write_all_on(self, address: str, out: str, classes: list[str]) -> None:
+        """The same on a cluster."""
+        from milrec.cluster.lists import Order, plain_wishes, write_dataset, write_file
+        from milrec.cluster.places import shared_place
+        from milrec.cluster.session import joined
+
+        self.recommender.price(self.n, **self.wishes)  # mistakes are errors before anything is started
+        self.recommender.catalogue.refuse_without_users()
+        total = self.recommender.fitted.train.n_users
+        with joined(address) as cluster:
+            order = Order(
+                model=shared_place(self.model),
+                model_hash=open_folder(self.place, "model").fingerprint(),
+                known=None if self.known is None else shared_place(str(self.known.path)),
+                known_hash=None if self.known is None else self.known.fingerprint(),
+                copied=cluster.copies,
+                n=self.n,
+                wishes=plain_wishes(dict(self.wishes)),
+                classes=classes,
+                folder=str(Path.cwd()),
+            )
+            with progress_bar("Listing", "users") as report:
+                if is_dataset(out):
+                    found = write_dataset(cluster, order, total, out, report)
+                else:
+                    found = write_file(cluster, order, total, Path(out), report)
+            note(str(cluster))
+        self._say_written(found.rows, found.unmet, out)
+
+    def _say_written(self, rows: int, n_unmet: int, out: str) -> None:
+        total = self.recommender.fitted.train.n_users
         say(f"{rows:,} rows for {total:,} users → {out}")
         self._note_price()
-        if self.unmet:
-            note(f"{len(self.unmet):,} of {total:,} lists do not meet every rule or lack reasons; see the column unmet")
+        if n_unmet:
+            note(f"{n_unmet:,} of {total:,} lists do not meet every rule or lack reasons; see the column unmet")
 
-    def give_new(self, adopted: list[str] | dict[str, float], rejected: list[str], out: Path | None) -> None:
+    def give_new(self, adopted: list[str] | dict[str, float], rejected: list[str], out: str | None) -> None:
         self._give(self.recommender.recommend_new(adopted, rejected, self.n, self._keep_unmet, **self.wishes), out)
 
-    def give_known(self, users: list[str], out: Path | None) -> None:
+    def give_known(self, users: list[str], out: str | None) -> None:
         self._give(self.recommender.recommend(users, self.n, self._keep_unmet, **self.wishes), out)
 
-    def _give(self, lists: pa.Table, out: Path | None) -> None:
+    def _give(self, lists: pa.Table, out: str | None) -> None:
         if out is not None:
-            rows = write_batches(out, lists.to_batches(), schema=lists.schema)
+            rows = write_batches(Path(out), lists.to_batches(), schema=lists.schema)
             say(f"{rows:,} rows → {out}")
         else:
             table_of_lists(lists.drop_columns("unmet") if "unmet" in lists.column_names else lists)

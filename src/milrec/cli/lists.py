@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from milrec.cli.options import (
+    Cluster,
     Dial,
     LongBonus,
     LongShare,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def recommend(
-    model: Annotated[Path, typer.Argument(help="Model folder.")],
+    model: Annotated[str, typer.Argument(help="Model folder; with --cluster also s3://… or gs://…", metavar="MODEL")],
     more_users: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="More users, after --user.")] = None,
     user: Annotated[list[str] | None, typer.Option(help="A known user; may be repeated.")] = None,
     adopted: Annotated[
@@ -60,7 +61,15 @@ def recommend(
         typer.Option(help="E.g. 'long >= 30%' or 'short <= 2 in 10'; may be repeated, and earlier rules win."),
     ] = None,
     reasons: Annotated[int, typer.Option(help="How many adopted items to name as reasons for each item.", min=0)] = 0,
-    out: Annotated[Path | None, typer.Option(help=f"Write to a {ANY_LIST_ENDING} file instead.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Write to a {ANY_LIST_ENDING} file instead; with --all also FOLDER/, a Parquet file for every 65,536 "
+            "users and a manifest, and with --cluster s3://…",
+            metavar="FILE",
+        ),
+    ] = None,
+    cluster: Cluster = None,
     model_class: ModelClass = None,
 ) -> None:
     """Make lists: for known users, for a new user from adopted items, or for all users in one table.
@@ -73,18 +82,14 @@ def recommend(
     long tail. A rule that cannot be met is met as far as possible; a note, or the column `unmet` of a file, then says
     so. --long-share is a mean over users instead: it takes tail items where they cost the fewest hits.
     """
-    from milrec.lists.export import check_list_file
     from milrec.lists.rules import Rule
-    from milrec.storage import open_folder
+    from milrec.storage import is_url, open_folder
 
     users = _users(user, more_users)
     if sum([bool(users), adopted is not None, all]) != 1:
         raise SettingsError("say who the list is for, in one way: --user ID, or --adopted ID,ID,…, or --all")
-    for name, given in (("--rejected", rejected), ("--weights", weights)):
-        if given is not None and adopted is None:
-            raise SettingsError(f"{name} needs --adopted; what known users adopted and rejected is known")
-    if all and out is None:
-        raise SettingsError(f"--all needs --out FILE ({ANY_LIST_ENDING})")
+    _refuse_without("--adopted", adopted, {"--rejected": rejected, "--weights": weights})
+    _refuse_other_places(model, out, all, cluster)
     taste = None if adopted is None else _taste(adopted, weights)
     rules = [Rule.parse(text) for text in rule or []]
     aims = aims_of(long_share, medium_share, short_share, mean_popularity, long_bonus)
@@ -92,20 +97,42 @@ def recommend(
     allowed, excluded = _ids_in(allow), _ids_in(exclude)
     if allowed == []:
         raise SettingsError(f"'{allow}' allows nothing: it contains no id")
-    if out is not None:
-        check_list_file(out)
-    open_folder(model, "model")
     wishes: Wishes = {"allow": allowed, "exclude": excluded, "dial": dial, "rules": rules, "reasons": reasons, **aims}
+    encoders = named_classes(model_class)
+    if not is_url(model):
+        open_folder(Path(model), "model")
     everything = None if known is None else open_folder(known, "data")
     from milrec.cli.list_output import AskedLists
 
-    lists = AskedLists.load(model, everything, named_classes(model_class), n, wishes)
-    if all and out is not None:
+    lists = AskedLists.load(model, everything, encoders, n, wishes)
+    if cluster is not None and out is not None:
+        lists.write_all_on(cluster, out, model_class or [])
+    elif all and out is not None:
         lists.write_all(out)
     elif taste is not None:
         lists.give_new(taste, _ids_of(rejected or "", "--rejected"), out)
     else:
         lists.give_known(users, out)
+
+
+def _refuse_without(needed: str, value: str | None, others: dict[str, str | None]) -> None:
+    for name, given in others.items():
+        if given is not None and value is None:
+            raise SettingsError(f"{name} needs {needed}; what known users adopted and rejected is known")
+
+
+def _refuse_other_places(model: str, out: str | None, everybody: bool, cluster: str | None) -> None:
+    """Refuse what does not go together: a few lists and a cluster, or one machine and object storage."""
+    from milrec.lists.partitions import check_list_place
+    from milrec.storage import is_url
+
+    if everybody and out is None:
+        raise SettingsError(f"--all needs --out FILE ({ANY_LIST_ENDING}) or --out FOLDER/")
+    if cluster is not None and not everybody:
+        raise SettingsError("--cluster is for --all; a few lists take longer to hand out than to make")
+    if cluster is None and (is_url(model) or is_url(out or "")):
+        raise SettingsError("object storage is for --cluster; one machine reads and writes folders of its own")
+    check_list_place(out, everybody)
 
 
 def similar(

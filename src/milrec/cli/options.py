@@ -52,6 +52,16 @@ ModelClass = Annotated[
     ),
 ]
 
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="local|auto|HOST:PORT",
+        help="Do it on a Ray cluster: one started on this machine, the one that it is part of, or the one at an "
+        "address. The result is the same. Needs milrec[cluster].",
+    ),
+]
+
 
 def reserving(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command that writes a folder `out`: its place is checked, and kept from others, before the command begins."""

@@ -23,6 +23,7 @@ from milrec.interrupts import pause_point
 from milrec.kernels.ranking import ordered_shares
 from milrec.kernels.threads import ahead
 from milrec.lists.scores import Scorer, dial_shift, lists_for
+from milrec.lists.shards import SHARD
 from milrec.lists.tail_order import TailOrder
 from milrec.metrics import tail
 from milrec.metrics.names import LIST_LENGTH
@@ -31,8 +32,6 @@ from milrec.models.contract import Model
 from milrec.probability.aims import Aim, Price
 from milrec.probability.calibration import Calibration, Chances
 from milrec.training.settings import FitSettings
-
-SHARD = 65_536  # users
 
 
 @dataclass(frozen=True)
@@ -67,13 +66,7 @@ def evaluate(
 
     The preference distribution and the reliability of the probabilities are the model's own, whatever the lists are.
     """
-    judge = Judge(model, settings, train, held_out, judged)
-
-    def told(shard: int, done: int) -> None:
-        if report is not None:
-            report(shard * SHARD + done, judge.n_users)
-
-    return judge.result(judge.sums(shard, partial(told, shard)) for shard in range(judge.n_shards))
+    return Judge(model, settings, train, held_out, judged).evaluation(report)
 
 
 class Judge:
@@ -97,6 +90,15 @@ class Judge:
     @property
     def n_shards(self) -> int:
         return -(-self.n_users // SHARD)
+
+    def evaluation(self, report: Callable[[int, int], None] | None) -> Evaluation:
+        """All shards, one after another; `report` is called with the number of users done, and of all users."""
+
+        def told(shard: int, done: int) -> None:
+            if report is not None:
+                report(shard * SHARD + done, self.n_users)
+
+        return self.result(self.sums(shard, partial(told, shard)) for shard in range(self.n_shards))
 
     def sums(self, shard: int, report: Callable[[int], None]) -> Sums:
         """What the lists of a shard add to the sums; `report` is called with the number of users done."""

@@ -144,7 +144,7 @@ def write_batches(
 
 def _writer(path: Path, suffix: str, schema: pa.Schema) -> _Writer:
     if suffix == ".parquet":
-        return _Grouped(pq.ParquetWriter(path, schema), schema)
+        return Grouped(pq.ParquetWriter(path, schema), schema)
     if suffix == ".jsonl":
         return _JsonLines(path)
     delimiter = "\t" if suffix == ".tsv" else ","
@@ -155,7 +155,7 @@ def _writer(path: Path, suffix: str, schema: pa.Schema) -> _Writer:
     return result
 
 
-class _Grouped:
+class Grouped:
     """Parquet row groups of a useful size, however small the batches are."""
 
     def __init__(self, writer: Any, schema: pa.Schema, rows: int = 1 << 17) -> None:

@@ -1,0 +1,79 @@
+"""`evaluate` on a cluster: shards of users are judged anywhere, and their sums are added up in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from milrec.cluster.lists import named_encoders
+from milrec.cluster.places import local_folder
+from milrec.cluster.session import Cluster
+from milrec.cluster.tasks import Note
+from milrec.data.splits import Split
+from milrec.evaluation.evaluation import Evaluation
+from milrec.evaluation.judging import Judge
+from milrec.evaluation.tally import Sums
+from milrec.lists.shards import SHARD
+from milrec.recommender import Recommender
+
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is judged, in plain values."""
+
+    model: str  # places
+    model_hash: str
+    split: str
+    split_hash: str
+    copied: bool
+    on: str
+    dial: float
+    aims: dict[str, Any]
+    classes: list[str] = field(default_factory=list)
+    folder: str = ""
+
+    @property
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def evaluate(cluster: Cluster, order: Order, told: Told) -> Evaluation:
+    """The same as on one machine, bit for bit."""
+    judge = _judge(order.text)
+    cluster.check([])
+    finished: dict[int, int] = {}
+
+    def noted(notes: dict[str, Any]) -> None:
+        for name, done in notes.items():
+            finished[int(name.rpartition("-")[2])] = done
+        told(min(sum(finished.values()), judge.n_users), judge.n_users)
+
+    def sums() -> Iterator[Sums]:
+        calls = [(order.text, number) for number in range(judge.n_shards)]
+        for number, found in enumerate(cluster.in_order("judge", calls, noted)):
+            finished[number] = min(SHARD, judge.n_users - number * SHARD)
+            yield found
+
+    return judge.result(sums())
+
+
+def judge_shard(note: Note, text: str, number: int) -> dict[str, np.ndarray[Any, Any]]:
+    """On a node: what the lists of a shard add to the sums."""
+    return _judge(text).sums(number, partial(note))
+
+
+@lru_cache(maxsize=1)
+def _judge(text: str) -> Judge:
+    """A process keeps its model and its split for the next shard."""
+    order = Order(**json.loads(text))
+    encoders = named_encoders(order.classes, order.folder)
+    recommender = Recommender.load(local_folder(order.model, "model", order.model_hash, order.copied), encoders)
+    split = Split.load(local_folder(order.split, "split", order.split_hash, order.copied))
+    return recommender.judge(split, order.on, order.dial, **order.aims)  # type: ignore[arg-type]

@@ -1,0 +1,218 @@
+"""`recommend --all` on a cluster: a part for each shard of users, put together in order.
+
+Parts of one file are Arrow files in a folder beside it, and are written into it, in order, as they arrive: the file is
+byte for byte that of one machine. Parts of a data set are its files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from milrec.cluster.places import local_folder, refuse_used, send_file, send_text
+from milrec.cluster.session import Cluster
+from milrec.cluster.tasks import Note
+from milrec.data.interactions import Interactions
+from milrec.disk import sync_file
+from milrec.errors import ClusterError
+from milrec.lists.export import write_batches
+from milrec.lists.partitions import MANIFEST, Part, manifest_text, new_dataset, part_name, write_manifest, write_part
+from milrec.lists.rules import Rule
+from milrec.lists.shards import shards
+from milrec.models.encoders import import_encoder
+from milrec.recommender import Recommender
+from milrec.storage import is_url, new_file, open_folder
+
+Told = Callable[[int, int], None]  # users that are done, and all users
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which lists are wanted, in plain values: they travel as JSON."""
+
+    model: str  # place
+    model_hash: str
+    known: str | None  # place of a data folder: what users have there is not listed
+    known_hash: str | None
+    copied: bool  # whether nodes copy folders before they use them
+    n: int
+    wishes: dict[str, Any]
+    classes: list[str] = field(default_factory=list)  # MODULE:CLASS of encoders that are not milrec's
+    folder: str = ""  # where their modules may lie
+
+    @property
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What came of it."""
+
+    rows: int
+    unmet: int  # lists that could not be all that was asked for
+
+
+def plain_wishes(wishes: dict[str, Any]) -> dict[str, Any]:
+    """Wishes as JSON can hold them."""
+    listed = {name: None if wishes.get(name) is None else list(wishes[name]) for name in ("allow", "exclude")}
+    rules = [str(rule) for rule in wishes.get("rules", ())]
+    return {**wishes, **listed, "rules": rules}
+
+
+def write_file(cluster: Cluster, order: Order, n_users: int, out: Path, told: Told) -> Counts:
+    """Lists of all users in one file."""
+    unmet = 0
+    with new_file(out) as draft, tempfile.TemporaryDirectory(prefix=".parts-", dir=draft.parent) as folder:
+        cluster.check([Path(folder)])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            nonlocal unmet
+            for name, digest, own_unmet in _parts(cluster, order, n_users, f"{folder}/", told):
+                unmet += own_unmet
+                path = Path(folder) / name
+                yield from _checked_batches(path, digest)
+                path.unlink()
+
+        whole = draft.with_name(f"whole{out.suffix}")
+        rows = write_batches(whole, batches())
+        whole.replace(draft)
+    return Counts(rows, unmet)
+
+
+def write_dataset(cluster: Cluster, order: Order, n_users: int, out: str, told: Told) -> Counts:
+    """Lists of all users as a partitioned data set, in a shared folder or in object storage."""
+    if is_url(out):
+        refuse_used(out)
+        cluster.check([])
+        parts, unmet = _dataset_parts(cluster, order, n_users, out, told)
+        send_text(manifest_text(parts, order.model_hash), _joined(out, MANIFEST))
+    else:
+        with new_dataset(Path(out)) as draft:
+            cluster.check([draft])
+            parts, unmet = _dataset_parts(cluster, order, n_users, str(draft), told)
+            for part in parts:
+                _refuse_changed(draft / part.file, part.sha256)
+            write_manifest(draft, parts, order.model_hash)
+    return Counts(sum(part.rows for part in parts), unmet)
+
+
+def _dataset_parts(cluster: Cluster, order: Order, n_users: int, out: str, told: Told) -> tuple[list[Part], int]:
+    found = list(_parts(cluster, order, n_users, out, told))
+    return [Part(**json.loads(text)) for text, _, _ in found], sum(unmet for _, _, unmet in found)
+
+
+def _parts(cluster: Cluster, order: Order, n_users: int, out: str, told: Told) -> Iterator[tuple[str, str, int]]:
+    """For each shard what `make_part` gives."""
+    groups = shards(n_users)
+    calls = [(order.text, number, users.start, users.stop, out) for number, users in enumerate(groups)]
+    finished: dict[int, int] = {}
+
+    def noted(notes: dict[str, Any]) -> None:
+        for name, done in notes.items():
+            finished[int(name.rpartition("-")[2])] = done
+        told(min(sum(finished.values()), n_users), n_users)
+
+    for number, part in enumerate(cluster.in_order("lists", calls, noted)):
+        finished[number] = len(groups[number])
+        yield part
+
+
+def _checked_batches(path: Path, digest: str) -> Iterator[pa.RecordBatch]:
+    _refuse_changed(path, digest)
+    with pa.memory_map(str(path)) as file:
+        reader = pa.ipc.open_file(file)
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+
+def _refuse_changed(path: Path, digest: str) -> None:
+    if not path.exists():
+        raise ClusterError(f"'{path}' was written by a node, and is not there; use a folder that all nodes share")
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+            raise ClusterError(f"'{path}' has changed since a node wrote it: its hash differs")
+
+
+def _joined(place: str, name: str) -> str:
+    """The place of a file in object storage; what follows a question mark stays at the end."""
+    path, mark, options = place.partition("?")
+    return f"{path.rstrip('/')}/{name}{mark}{options}"
+
+
+# ---- on the nodes ----
+
+
+def make_part(note: Note, text: str, number: int, first: int, last: int, out: str) -> tuple[str, str, int]:
+    """The lists of some users, written to a place that ends with / for a part of a file, and of a data set otherwise.
+
+    Gives the part's name and hash, or its entry in the manifest, and how many lists could not be all they were to be.
+    """
+    order, users = Order(**json.loads(text)), range(first, last)
+    recommender, wishes = _recommender(text), _wishes(order)
+    unmet: list[str] = []
+    schema = recommender.list_schema(order.n, **wishes)
+    batches = recommender.recommend_all(order.n, lambda who, why: unmet.append(why), users, **wishes)
+    watched = _noting(batches, users, note)
+    if is_url(out):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / part_name(number)
+            part = write_part(path, watched, schema, users)
+            send_file(path, _joined(out, path.name))
+        return json.dumps(asdict(part)), part.sha256, len(unmet)
+    place = Path(out) / (f"part-{number:05d}.arrow" if out.endswith("/") else part_name(number))
+    with new_file(place) as draft:
+        if out.endswith("/"):
+            return place.name, _write_arrow(draft, watched, schema), len(unmet)
+        part = write_part(draft, watched, schema, users)
+    return json.dumps(asdict(part)), part.sha256, len(unmet)
+
+
+def _noting(batches: Iterator[pa.RecordBatch], users: range, note: Note) -> Iterator[pa.RecordBatch]:
+    """The same, noting how many users are done."""
+    done = 0
+    for batch in batches:
+        yield batch
+        done += len(batch.column("user").unique())
+        note(min(done, len(users)))
+
+
+def _write_arrow(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> str:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    sync_file(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _recommender(text: str) -> Recommender:
+    """The model of an order: a process keeps it for the next shard."""
+    order = Order(**json.loads(text))
+    encoders = named_encoders(order.classes, order.folder)
+    recommender = Recommender.load(local_folder(order.model, "model", order.model_hash, order.copied), encoders)
+    if order.known is not None:
+        data = local_folder(order.known, "data", order.known_hash, order.copied)
+        recommender = recommender.leaving_out(Interactions.read_from(open_folder(data, "data")))
+    return recommender
+
+
+def named_encoders(classes: Sequence[str], folder: str) -> list[type[Any]]:
+    """The encoders that somebody named; their modules may lie in a folder of theirs."""
+    if classes and folder and folder not in sys.path:
+        sys.path.append(folder)
+    return [import_encoder(path) for path in classes]
+
+
+def _wishes(order: Order) -> dict[str, Any]:
+    return {**order.wishes, "rules": [Rule.parse(text) for text in order.wishes.get("rules", ())]}
