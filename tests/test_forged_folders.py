@@ -236,7 +236,7 @@ def finished(whole: Path) -> Path:
 def test_a_run_with_anything_in_its_files_is_refused_or_shown_and_resumed(
     whole: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    monkeypatch.setattr("milrec.experiments.pool._Worker", no_process)
+    monkeypatch.setattr("milrec.experiments.pool.JobProcess", no_process)
     folder = shutil.copytree(finished, tmp_path / "run")
     recipe = read_recipe(whole / "recipe.toml")
     content = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -266,7 +266,7 @@ def test_a_run_with_anything_in_its_files_is_refused_or_shown_and_resumed(
 def test_measures_of_single_users_with_anything_in_them_are_refused_or_compared(
     whole: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("milrec.experiments.pool._Worker", no_process)
+    monkeypatch.setattr("milrec.experiments.pool.JobProcess", no_process)
     folder = shutil.copytree(finished, tmp_path / "run")
     recipe, path = read_recipe(whole / "recipe.toml"), folder / "jobs/mil-seed0/per_user.parquet"
     content = path.read_bytes()

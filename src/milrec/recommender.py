@@ -94,12 +94,16 @@ def refit(
         raise DataError("the model is already refitted: it has learned from validation too")
     if split.train.fingerprint() != fitted.facts["train_fingerprint"]:
         raise DataError("the model was fitted on another split; refit it on that one")
-    settings, history = fitted.settings, fitted.history
-    if history is not None:
-        settings = settings.ending_at(history.last_step)
+    settings = refit_settings(recommender)
     again = fit(split.joined(), settings, seed=fitted.seed, checkpoint=checkpoint, report=report).fitted
     facts = {**again.facts, "refitted": True}
     return Recommender(replace(again, facts=facts, calibration=fitted.calibration))
+
+
+def refit_settings(recommender: Recommender) -> FitSettings:
+    """Those of a model, ending with the step that validation chose."""
+    settings, history = recommender.fitted.settings, recommender.fitted.history
+    return settings if history is None else settings.ending_at(history.last_step)
 
 
 class Recommender:

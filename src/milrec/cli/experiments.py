@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from milrec.cli.options import Cluster
 from milrec.errors import SettingsError, cut, unknown
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def experiment(
     set: Set = None,
     jobs: Jobs = None,
     estimate: EstimateOnly = False,
+    cluster: Cluster = None,
 ) -> None:
     """Carry out a recipe: search for settings on validation, fit and evaluate every model with every seed.
 
@@ -66,12 +68,12 @@ def experiment(
 
     instead = Instead(test, only, tuned, seed, trials, parse_assignments(set or []))
     wanted = read_recipe(recipe, data, instead)
-    from milrec.cli.run_view import estimate_in_view, run_in_view
+    from milrec.cli.run_view import estimate_in_view, run_in_view, run_on_cluster
 
     if estimate:
         estimate_in_view(wanted, out, jobs)
         return
-    page = run_in_view(wanted, out, jobs)
+    page = run_in_view(wanted, out, jobs) if cluster is None else run_on_cluster(wanted, out, jobs, cluster)
     say(f"Results: {out / 'results.json'}")
     say(f"Report: {page}")
 

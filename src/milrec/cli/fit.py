@@ -63,10 +63,11 @@ def fit(
     ] = False,
     model_class: ModelClass = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted fit.")] = False,
+    cluster: Cluster = None,
     force: Force = False,
 ) -> None:
     """Fit a model; by default a denoising autoencoder with the missing information loss and early stopping."""
-    from milrec.cli.folder_fit import FolderFit
+    from milrec.cli.folder_fit import FolderFit, SharedFit
     from milrec.settings import parse_assignments
     from milrec.training.presets import settings_for
 
@@ -77,7 +78,8 @@ def fit(
     settings = settings_for(own, loss, parse_assignments(set or []), encoders)
     if encoders and settings.model.model in MODELS:
         raise SettingsError(f"--model {model} is a model of milrec, not the class that --model-class names; drop one")
-    FolderFit(split, out, settings, seed, refit, without_users).run(resume, force)
+    shared = None if cluster is None else SharedFit(cluster, model_class or [])
+    FolderFit(split, out, settings, seed, refit, without_users, shared).run(resume, force)
 
 
 def evaluate(

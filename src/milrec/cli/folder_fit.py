@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,45 @@ from milrec.training.sections import Shape
 from milrec.training.settings import FitSettings
 
 if TYPE_CHECKING:
-    from milrec.training.progress import History
+    from milrec.cluster.fitting import Order
+    from milrec.cluster.session import Cluster
+    from milrec.training.progress import History, Progress
+
+
+@dataclass(frozen=True)
+class SharedFit:
+    """A cluster whose machines share the steps of a fit."""
+
+    address: str
+    classes: list[str]  # of encoders that are not milrec's
+
+    @contextmanager
+    def opened(self, settings: FitSettings) -> Iterator[Cluster]:
+        from milrec.cluster.session import joined
+
+        if settings.training is not None and settings.training.slices == 1:
+            note("slices is 1, so one process takes all steps; to share them, set slices (docs/scale.md)")
+        with joined(self.address) as cluster:
+            note(str(cluster))
+            yield cluster
+
+    def order(self, cluster: Cluster, folder_fit: FolderFit, settings: FitSettings, joined: bool) -> Order:
+        """A fit, or a refit, as the cluster gets it."""
+        from milrec.cluster.fitting import Order
+        from milrec.cluster.places import shared_place
+
+        checkpoint = folder_fit.refit_checkpoint if joined else folder_fit.checkpoint
+        return Order(
+            split=shared_place(str(folder_fit.split)),
+            split_hash=open_folder(folder_fit.split, "split").fingerprint(),
+            copied=cluster.copies,
+            joined=joined,
+            settings=settings.model_dump(mode="json"),
+            seed=folder_fit.seed,
+            checkpoint=str(checkpoint.resolve()),
+            classes=self.classes,
+            folder=str(Path.cwd()),
+        )
 
 
 @dataclass(frozen=True)
@@ -31,6 +71,7 @@ class FolderFit:
     seed: int
     refit: bool = False
     without_users: bool = False
+    shared: SharedFit | None = None  # None: on this machine
 
     @property
     def partial(self) -> Path:
@@ -90,7 +131,7 @@ class FolderFit:
         return (*has, "users.arrow" not in finished.hashes) == asked
 
     def _fit(self, force: bool) -> None:
-        from milrec.recommender import fit, refit
+        from milrec.recommender import fit, refit, refit_settings
         from milrec.training.artifact import refuse_without_users
 
         split = Split.load(self.split)
@@ -101,14 +142,16 @@ class FolderFit:
         make_folders(self.partial)
         self._say_skipped(split)
         try:
-            with FitDisplay() as display:
+            with FitDisplay() as display, self._steps_elsewhere() as take:
+                take(self.settings, False, display.report)
                 recommender = fit(
                     split, self.settings, seed=self.seed, checkpoint=self.checkpoint, report=display.report
                 )
             self._say_kept(recommender.fitted.history)
             seconds = recommender.fitted.facts["fit_seconds"]
             if self.refit:
-                with FitDisplay("Refitting") as display:
+                with FitDisplay("Refitting") as display, self._steps_elsewhere() as take:
+                    take(refit_settings(recommender), True, display.report)
                     recommender = refit(split, recommender, self.refit_checkpoint, display.report)
                 seconds += recommender.fitted.facts["fit_seconds"]
             (recommender.without_users() if self.without_users else recommender).save(self.out, replace=force)
@@ -122,6 +165,20 @@ class FolderFit:
                 self._remove_partial()
         self._remove_partial()
         say(f"Fitted in {seconds:.1f} s → {self.out}")
+
+    @contextmanager
+    def _steps_elsewhere(self) -> Iterator[Callable[[FitSettings, bool, Callable[[Progress], None]], None]]:
+        """Where there is a cluster, the steps of a fit are taken there: what is left is a checkpoint of its end."""
+        if self.shared is None:
+            yield lambda settings, joined, report: None
+            return
+        from milrec.cluster.fitting import advance_on
+
+        shared = self.shared
+        with shared.opened(self.settings) as cluster:
+            yield lambda settings, joined, report: advance_on(
+                cluster, shared.order(cluster, self, settings, joined), report
+            )
 
     def _refuse_strange_partial(self) -> None:
         """Checkpoints get a folder to themselves: what somebody else put there stays."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from milrec.cli.output import beside_paper_table, estimate_table, measures_table, say
+from milrec.cli.output import beside_paper_table, estimate_table, measures_table, note, say
 from milrec.cli.progress import RunDisplay
 from milrec.errors import FitError
 from milrec.experiments.estimate import Estimate
+from milrec.experiments.pool import Crew
 from milrec.experiments.recipe import Recipe
 from milrec.experiments.run import estimate, run
 from milrec.report.page import write_report
@@ -21,6 +22,7 @@ def run_in_view(
     at_once: int | None = None,
     announced: bool = True,
     table: Callable[[Results], None] = measures_table,
+    crew: Crew | None = None,
 ) -> Path:
     """Carry out a recipe, show its table and write its report; jobs that failed are named at the end."""
     n_jobs = sum(recipe.n_trials(entry) + len(entry.seeds(recipe.seeds)) for entry in recipe.models)
@@ -31,7 +33,7 @@ def run_in_view(
                 display.stage(sentence)
 
         try:
-            results = run(recipe, out, display, at_once, announce if announced else None)
+            results = run(recipe, out, display, at_once, announce if announced else None, crew)
         except KeyboardInterrupt:
             display.stage("Interrupted; the same command resumes the run")
             raise
@@ -43,6 +45,18 @@ def run_in_view(
     if failures:
         raise FitError(f"the run ended with failures, which the same command tries again: {failures}")
     return page
+
+
+def run_on_cluster(recipe: Recipe, out: Path, at_once: int | None, address: str) -> Path:
+    """The same, with its jobs on a cluster."""
+    from milrec.cluster.jobs import ClusterCrew
+    from milrec.cluster.session import joined
+
+    with joined(address) as cluster:
+        cluster.check([out])
+        note(str(cluster))
+        crew = ClusterCrew(cluster, at_once)
+        return run_in_view(recipe, out, crew.size, crew=crew)
 
 
 def run_beside_paper(recipe: Recipe, out: Path, at_once: int | None = None) -> Path:

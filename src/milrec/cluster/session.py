@@ -76,8 +76,11 @@ class Cluster:
         return f"Ray: {_counted(len(nodes), 'node')}, {_counted(n_cpus, 'CPU')}; {self.seconds:.1f} s to begin"
 
     def check(self, shared: Sequence[Path]) -> None:
-        """Refuse a cluster with a node that has another milrec, or does not see a folder that has to be shared."""
-        marks = {str(folder): _mark(folder) for folder in shared}
+        """Refuse a cluster with a node that has another milrec, or does not see a folder that has to be shared.
+
+        A folder that is not there yet lies in one that is.
+        """
+        marks = {str(folder): _mark(_there(folder)) for folder in shared}
         try:
             nodes = self.nodes()
             if not nodes:
@@ -174,6 +177,11 @@ def _refuse(node: Node, found: Look, marks: dict[str, str]) -> None:
 
 def _counted(number: int, name: str) -> str:
     return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
+
+
+def _there(folder: Path) -> Path:
+    """A folder, or the nearest one above it that is there."""
+    return next(one for one in (folder.resolve(), *folder.resolve().parents) if one.is_dir())
 
 
 def _mark(folder: Path) -> str:

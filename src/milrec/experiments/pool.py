@@ -1,4 +1,4 @@
-"""The jobs of a run in processes of their own, several at a time.
+"""The jobs of a run, several at a time, each by a worker: a process of its own here, or one elsewhere.
 
 A plan is a generator: it yields jobs that may run side by side, is sent their outcomes, and yields the next ones. What
 a job computes does not depend on how many others run with it. A process that has finished a job takes the next one.
@@ -74,12 +74,39 @@ class _RunningPlan:
         return len(self.outcomes) == self.n_jobs
 
 
-class _Worker:
-    """A process that does one job after another."""
+class Worker(Protocol):
+    """Does one job after another; what happens goes to the queue of events that it was hired with."""
+
+    def start(self, job: Job) -> None:
+        """Begin a job."""
+
+    def outcome(self, job: Job) -> Outcome:
+        """How its job ended; broken, if the worker was lost first."""
+
+    def interrupt(self) -> None:
+        """Ask it to write its checkpoint and stop."""
+
+    def close(self) -> None:
+        """Let it end; in the middle of a job, after it has written its checkpoint."""
+
+
+class Crew(Protocol):
+    """Who does the jobs of a run."""
+
+    size: int  # workers at a time
+
+    def hire(self, run: Path, events: queue.Queue[WorkerEvent]) -> Worker:
+        """A new worker."""
+
+
+WorkerEvent = tuple[Worker, Event | None]  # None: the worker is gone
+
+
+class JobProcess:
+    """A process of this machine that does one job after another."""
 
     def __init__(self, run: Path, threads: int, events: queue.Queue[WorkerEvent]) -> None:
-        self.run = run
-        self.assigned: tuple[Job, _RunningPlan] | None = None
+        self.run, self.busy = run, False
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - what it prints before its first job; jobs have logs
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", _PROCESS, str(run)],  # -P: no module from the current folder
@@ -91,8 +118,8 @@ class _Worker:
         )
         threading.Thread(target=self._listen, args=(events,), daemon=True).start()
 
-    def start(self, job: Job, plan: _RunningPlan) -> None:
-        self.assigned = (job, plan)
+    def start(self, job: Job) -> None:
+        self.busy = True
         folder = job.folder(self.run)
         if not job.is_kept_in(self.run):
             shutil.rmtree(folder, ignore_errors=True)  # of a job with other settings
@@ -106,7 +133,7 @@ class _Worker:
             self.process.stdin.flush()
 
     def outcome(self, job: Job) -> Outcome:
-        """How its job ended; broken, if the process died first."""
+        self.busy = False
         outcome = job.outcome(self.run)
         if outcome is not None:
             return outcome
@@ -117,12 +144,12 @@ class _Worker:
 
     def interrupt(self) -> None:
         """Ask it to write its checkpoint and stop; on Windows, Ctrl-C has reached it already."""
-        if self.assigned is not None and sys.platform != "win32":
+        if self.busy and sys.platform != "win32":
             self.process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
         """Let it end; in the middle of a job, after it has written its checkpoint."""
-        if self.assigned is not None:
+        if self.busy:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(_PATIENCE)
         for pipe in (self.process.stdin, self.process.stdout):
@@ -154,22 +181,30 @@ class _Worker:
         return f": {lines[-1].strip()}" if lines else ""
 
 
-WorkerEvent = tuple[_Worker, Event | None]  # None: the process is gone
+class Processes:
+    """Processes of this machine, among which its cores are divided."""
+
+    def __init__(self, size: int | None = None) -> None:
+        self.size = size or available()
+
+    def hire(self, run: Path, events: queue.Queue[WorkerEvent]) -> Worker:
+        return JobProcess(run, max(1, available() // self.size), events)
 
 
 class _Pool:
     """The plans of a run, and the workers that do their jobs."""
 
-    def __init__(self, plans: list[Plan], run: Path, watcher: Watcher, n_workers: int) -> None:
+    def __init__(self, plans: list[Plan], run: Path, watcher: Watcher, crew: Crew) -> None:
         self.plans = [_RunningPlan(plan) for plan in plans]
-        self.run, self.watcher, self.n_workers = run, watcher, n_workers
-        self.workers: list[_Worker] = []
+        self.run, self.watcher, self.crew = run, watcher, crew
+        self.workers: list[Worker] = []
+        self.assigned: dict[Worker, tuple[Job, _RunningPlan]] = {}
         self.events: queue.Queue[WorkerEvent] = queue.Queue()
 
     def carry_out(self) -> None:
         for plan in self.plans:
             plan.advance(self.run, self.watcher)
-        while any(plan.waiting for plan in self.plans) or any(worker.assigned for worker in self.workers):
+        while any(plan.waiting for plan in self.plans) or self.assigned:
             self._assign_jobs()
             worker, event = self._next_event()
             if event is None or isinstance(event, Ended):
@@ -178,8 +213,8 @@ class _Pool:
                 self._end_job(worker)
                 if event is None:
                     worker.close()
-            elif worker.assigned is not None:
-                self.watcher.progress(worker.assigned[0], event)
+            elif worker in self.assigned:
+                self.watcher.progress(self.assigned[worker][0], event)
 
     def close(self) -> None:
         for worker in self.workers:
@@ -191,13 +226,15 @@ class _Pool:
         """Give the jobs of earlier plans first to workers that are free, or start new ones."""
         for plan in self.plans:
             while plan.waiting:
-                free = next((worker for worker in self.workers if worker.assigned is None), None)
+                free = next((worker for worker in self.workers if worker not in self.assigned), None)
                 if free is None:
-                    if len(self.workers) == self.n_workers:
+                    if len(self.workers) >= self.crew.size:
                         return
-                    free = _Worker(self.run, max(1, available() // self.n_workers), self.events)
+                    free = self.crew.hire(self.run, self.events)
                     self.workers.append(free)
-                free.start(plan.waiting.pop(0), plan)
+                job = plan.waiting.pop(0)
+                self.assigned[free] = (job, plan)
+                free.start(job)
 
     def _next_event(self) -> WorkerEvent:
         while True:
@@ -206,21 +243,20 @@ class _Pool:
             except queue.Empty:
                 continue
 
-    def _end_job(self, worker: _Worker) -> None:
-        if worker.assigned is None:
+    def _end_job(self, worker: Worker) -> None:
+        if worker not in self.assigned:
             return
-        job, plan = worker.assigned
+        job, plan = self.assigned.pop(worker)
         outcome = worker.outcome(job)
-        worker.assigned = None
         last = plan.add(job, outcome)
         self.watcher.ended(job, outcome)
         if last:
             plan.advance(self.run, self.watcher)
 
 
-def carry_out(plans: list[Plan], run: Path, watcher: Watcher, at_once: int | None = None) -> None:
-    """Work through all plans, earlier ones first, with one process per core or as many as asked for."""
-    pool = _Pool(plans, run, watcher, at_once or available())
+def carry_out(plans: list[Plan], run: Path, watcher: Watcher, crew: Crew) -> None:
+    """Work through all plans, earlier ones first."""
+    pool = _Pool(plans, run, watcher, crew)
     try:
         pool.carry_out()
     finally:

@@ -29,7 +29,7 @@ from milrec.errors import FolderError, MilrecError, first_line
 from milrec.experiments.estimate import Estimate, estimated
 from milrec.experiments.folder import opened, refuse_other_folder
 from milrec.experiments.job import COMPARED
-from milrec.experiments.pool import Plan, Watcher, carry_out
+from milrec.experiments.pool import Crew, Plan, Processes, Watcher, carry_out
 from milrec.experiments.protocol import Done, GivenUp, Job
 from milrec.experiments.recipe import ModelEntry, Recipe
 from milrec.experiments.search import optuna_library, search
@@ -71,11 +71,12 @@ def run(
     watcher: Watcher,
     at_once: int | None = None,
     announce: Callable[[Estimate], None] | None = None,
+    crew: Crew | None = None,
 ) -> Results:
     """Carry out a recipe in a run folder, `at_once` jobs at a time; what is finished there already is kept.
 
-    A job that fails does not stop the others; the results name it. `announce` is told, before the first job, how large
-    the run is.
+    The jobs are done by processes of this machine, or by another crew. A job that fails does not stop the others; the
+    results name it. `announce` is told, before the first job, how large the run is.
     """
     out = Path(out)
     with _begun(recipe, out, watcher) as split:
@@ -83,7 +84,7 @@ def run(
             announce(estimated(recipe, out, watcher.stage, at_once))
         findings = {entry.name: _Findings() for entry in recipe.models}
         plans = [_plan(entry, recipe, out, findings[entry.name]) for entry in recipe.models]
-        carry_out(plans, out, watcher, at_once)
+        carry_out(plans, out, watcher, crew or Processes(at_once))
         results = _results(recipe, split, out, findings)
         results.write(out / FILE)
     return results
