@@ -19,7 +19,7 @@ from milrec.data.preparation import Wanted, prepare_folder
 from milrec.data.reading import text
 from milrec.data.reading.columns import Columns
 from milrec.data.reading.parts import table_files, table_format
-from milrec.data.streaming import collection, ids, pairs
+from milrec.data.streaming import collection, ids, pairs, pieces
 from milrec.errors import DataError
 from milrec.storage import open_folder
 
@@ -27,7 +27,7 @@ from milrec.storage import open_folder
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows at a time, so that little data goes all the ways of large data."""
-    monkeypatch.setattr(collection, "_ROWS_TOGETHER", 7)
+    monkeypatch.setattr(pieces, "_ROWS_TOGETHER", 7)
     monkeypatch.setattr(collection, "_ROWS_OF_A_BUNDLE", 9)
     monkeypatch.setattr(collection, "_MOST_BUNDLES", 5)
     monkeypatch.setattr(ids, "_TOGETHER", 6)

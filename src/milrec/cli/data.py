@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from milrec.cli.errors import in_options
-from milrec.cli.options import Force, reserving
+from milrec.cli.options import Cluster, Force, reserving
 from milrec.data.downloads import NAMES
 from milrec.data.reading.formats import Format
 from milrec.errors import SettingsError
+
+if TYPE_CHECKING:
+    from milrec.cluster.preparation import Nodes
 
 
 class RoundingName(StrEnum):
@@ -95,6 +100,7 @@ def prepare(
     max_expansion: Annotated[
         float, typer.Option(help="How many times its own size a packed file may unpack to.", min=1)
     ] = 100,
+    cluster: Cluster = None,
     force: Force = False,
 ) -> None:
     """Read interactions into a data folder: apply thresholds and filters, merge and count duplicates."""
@@ -108,14 +114,29 @@ def prepare(
     own = {"adopt_min": adopt_min, "reject_max": reject_max, "min_per_user": min_per_user, "min_per_item": min_per_item}
     columns = Columns(user, item, value, time, parse_conditions(where or []))
     wanted = Wanted(format.value, columns, titles, own, Allowed(multiline, max_expansion))
-    with progress_bar("Reading", "rows") as report:
-        prepared = prepare_folder(source, wanted, out, lambda rows: report(rows, None), replace=force)
+    with hands_of(cluster) as hands, progress_bar("Reading", "rows") as report:
+        prepared = prepare_folder(source, wanted, out, lambda rows: report(rows, None), replace=force, hands=hands)
     if prepared.note:
         note(in_options(prepared.note))
     if value in VALUE_NAMES[:4] and not prepared.filters.are_thresholds:
         note(f"column '{value}' is read as counts: rows above 0 are adopted; if these are ratings, give --adopt-min")
     limits = ", ".join(f"{name} {limit:g}" for name, limit in prepared.filters.chosen().items())
     facts_table(f"Prepared → {out}", {**prepared.facts, "filters": limits, **prepared.sizes})
+
+
+@contextmanager
+def hands_of(address: str | None) -> Iterator[Nodes | None]:
+    """The nodes of a cluster, where one is named."""
+    if address is None:
+        yield None
+        return
+    from milrec.cli.output import note
+    from milrec.cluster.preparation import Nodes
+    from milrec.cluster.session import joined
+
+    with joined(address) as cluster:
+        note(str(cluster))
+        yield Nodes(cluster)
 
 
 @reserving("split")

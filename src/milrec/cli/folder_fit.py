@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from milrec.training.settings import FitSettings
 if TYPE_CHECKING:
     from milrec.cluster.fitting import Order
     from milrec.cluster.session import Cluster
+    from milrec.recommender import Recommender
     from milrec.training.progress import History, Progress
 
 
@@ -131,7 +133,6 @@ class FolderFit:
         return (*has, "users.arrow" not in finished.hashes) == asked
 
     def _fit(self, force: bool) -> None:
-        from milrec.recommender import fit, refit, refit_settings
         from milrec.training.artifact import refuse_without_users
 
         split = Split.load(self.split)
@@ -141,19 +142,9 @@ class FolderFit:
             refuse_without_users(self.settings.model)
         make_folders(self.partial)
         self._say_skipped(split)
+        started = time.monotonic()
         try:
-            with FitDisplay() as display, self._steps_elsewhere() as take:
-                take(self.settings, False, display.report)
-                recommender = fit(
-                    split, self.settings, seed=self.seed, checkpoint=self.checkpoint, report=display.report
-                )
-            self._say_kept(recommender.fitted.history)
-            seconds = recommender.fitted.facts["fit_seconds"]
-            if self.refit:
-                with FitDisplay("Refitting") as display, self._steps_elsewhere() as take:
-                    take(refit_settings(recommender), True, display.report)
-                    recommender = refit(split, recommender, self.refit_checkpoint, display.report)
-                seconds += recommender.fitted.facts["fit_seconds"]
+            recommender = self._fitted(split)
             (recommender.without_users() if self.without_users else recommender).save(self.out, replace=force)
         except (KeyboardInterrupt, OSError) as error:
             resume = f"to continue: milrec fit {self.split} --out {self.out} --resume, with the same settings"
@@ -164,7 +155,20 @@ class FolderFit:
             if not self.interrupted:
                 self._remove_partial()
         self._remove_partial()
-        say(f"Fitted in {seconds:.1f} s → {self.out}")
+        say(f"Fitted in {time.monotonic() - started:.1f} s → {self.out}")
+
+    def _fitted(self, split: Split) -> Recommender:
+        from milrec.recommender import fit, refit, refit_settings
+
+        with FitDisplay() as display, self._steps_elsewhere() as take:
+            take(self.settings, False, display.report)
+            recommender = fit(split, self.settings, seed=self.seed, checkpoint=self.checkpoint, report=display.report)
+        self._say_kept(recommender.fitted.history)
+        if self.refit:
+            with FitDisplay("Refitting") as display, self._steps_elsewhere() as take:
+                take(refit_settings(recommender), True, display.report)
+                recommender = refit(split, recommender, self.refit_checkpoint, display.report)
+        return recommender
 
     @contextmanager
     def _steps_elsewhere(self) -> Iterator[Callable[[FitSettings, bool, Callable[[Progress], None]], None]]:

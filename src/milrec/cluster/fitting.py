@@ -104,7 +104,8 @@ def _trainer(cluster: Cluster, order: Order, storage: Path) -> Any:
         train_loop_config={"order": json.dumps(asdict(order)), "post": cluster.post, "n_cpus": n_cpus},
         torch_config=TorchConfig(backend="gloo"),
         scaling_config=ScalingConfig(
-            num_workers=number if number == 1 else (1, number), resources_per_worker={"CPU": n_cpus}
+            num_workers=number if number == 1 else (1, number),  # elastic: fewer, if nodes are lost
+            resources_per_worker={"CPU": n_cpus},
         ),
         run_config=RunConfig(name="fit", storage_path=str(storage), failure_config=FailureConfig(max_failures=_LOSSES)),
     )
@@ -183,7 +184,7 @@ def _advance(plain: dict[str, Any], reports: _Reports | None) -> None:
         validate = measured_once(own)
     checkpoint = Path(order.checkpoint)
     watch = Watch(validate, checkpoint, reports, writes=reports is not None)
-    weights = {name: value for name, value in model.named_parameters() if value.requires_grad}  # type: ignore[attr-defined]
+    weights = {name: value for name, value in model.named_parameters() if value.requires_grad}
     state = advance(model, train, settings, order.seed, watch, Shared(weights))  # type: ignore[arg-type]
     if reports is not None:
         state.write(checkpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -180,6 +181,17 @@ class ValueChecks:
         place = int(values.argmax()) if len(values) else 0
         if len(values) and values[place] > self._largest:
             self._largest, self._row = float(values[place]), self.n_rows + place
+
+    def facts(self) -> list[float]:
+        """The rows so far, the largest count and its row."""
+        return [self.n_rows, self._largest, self._row]
+
+    def add(self, facts: Sequence[float]) -> None:
+        """Take over what others found in the rows that follow."""
+        n_rows, largest, row = facts
+        if largest > self._largest:
+            self._largest, self._row = largest, self.n_rows + int(row)
+        self.n_rows += int(n_rows)
 
     def end(self) -> None:
         """Weights are kept in 32 bits: a sum of counts beyond them would become infinite."""

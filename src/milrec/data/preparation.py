@@ -18,8 +18,9 @@ from milrec.data.reading.parts import table_files
 from milrec.data.reading.read import TABLES, checked_format, chosen_filters, is_rated_folder, prepare_source
 from milrec.data.reading.sources import Allowed
 from milrec.data.reading.tables import read_titles
-from milrec.data.streaming.pairs import stream
-from milrec.storage import new_folder
+from milrec.data.streaming.pairs import Hands, Here, Work, stream
+from milrec.errors import DataError
+from milrec.storage import Draft, new_folder
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,23 @@ class Prepared:
 
 
 def prepare_folder(
-    source: Path, wanted: Wanted, out: Path, report: Callable[[int], None], replace: bool = False
+    source: Path,
+    wanted: Wanted,
+    out: Path,
+    report: Callable[[int], None],
+    replace: bool = False,
+    hands: Hands | None = None,
 ) -> Prepared:
-    """Read a source into a data folder; `report` is told how many rows of a table have been read."""
+    """Read a source into a data folder; `report` is told how many rows of a table have been read.
+
+    `hands` read the files of a table and merge its rows; by default this process does.
+    """
     format = checked_format(source, wanted.format, wanted.columns, wanted.allowed)
     if format in TABLES and not is_rated_folder(source, format):
-        return _by_way_of_disk(source, format, wanted, (out, replace), report)
+        with new_folder(out, "data", replace) as draft:
+            return _by_way_of_disk(source, format, wanted, draft, Work(draft.path, hands or Here(), report))
+    if hands is not None:
+        raise DataError(f"'{source}' is not a table of CSV, TSV or Parquet files; leave `cluster` out")
     read_as, rows, filters, prepared = prepare_source(
         source, format, wanted.columns, wanted.titles, dict(wanted.filters), wanted.allowed
     )
@@ -58,17 +70,14 @@ def prepare_folder(
     return Prepared(filters, facts, prepared.interactions.facts(), rows.note)
 
 
-def _by_way_of_disk(
-    source: Path, format: str, wanted: Wanted, place: tuple[Path, bool], report: Callable[[int], None]
-) -> Prepared:
+def _by_way_of_disk(source: Path, format: str, wanted: Wanted, draft: Draft, work: Work) -> Prepared:
     filters = chosen_filters(format, wanted.filters)
     blocks = Blocks(table_files(source), wanted.columns, format, wanted.allowed)
     titles = None if wanted.titles is None else read_titles(wanted.titles, wanted.columns.item, wanted.allowed)
-    with new_folder(place[0], "data", place[1]) as draft:
-        found = stream(blocks, filters, titles, draft.path, report)
-        reading = {**blocks.columns.facts(), **found.counts}
-        facts = _facts(source, format, wanted, filters, reading)
-        draft.facts.update({**found.facts, **reading, **facts})
+    found = stream(blocks, filters, titles, work)
+    reading = {**blocks.columns.facts(), **found.counts}
+    facts = _facts(source, format, wanted, filters, reading)
+    draft.facts.update({**found.facts, **reading, **facts})
     return Prepared(filters, facts, found.facts, blocks.note)
 
 

@@ -6,9 +6,10 @@ is there once all blocks were taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ class Blocks:
     def __init__(self, files: Sequence[Path], columns: Columns, kind: str, allowed: Allowed) -> None:
         self.files, self.kind, self.allowed = files, kind, allowed
         self.source = f"'{files[0]}'" if len(files) == 1 else f"'{files[0]}' and {len(files) - 1:,} more files"
+        self.wanted = columns
         names = column_names(files[0], kind, allowed)
         self.columns = chosen_columns(columns, names, f"'{files[0]}'")
         self.note = unused_value(self.columns, names)
@@ -36,6 +38,7 @@ class Blocks:
         self.time_kinds: list[str] = []  # of each block
         self._conditions = Conditions(self.columns.where, self.source)
         self._types: tuple[pa.DataType, pa.DataType] | None = None
+        self._types_elsewhere: list[str] | None = None
 
     def __iter__(self) -> Iterator[Rows]:
         for file in self.files:
@@ -52,9 +55,25 @@ class Blocks:
                     self.n_rows += len(rows)
                     self.time_kinds += [rows.time_kind] if rows.time_kind is not None else []
                     yield rows
+
+    def end(self) -> None:
+        """Refuse a table without rows, or of which no row meets the conditions; once all blocks were taken."""
         if not self.n_rows and not self.columns.where:
             raise DataError(f"{self.source} has no rows")
         self._conditions.facts()
+
+    def facts(self) -> dict[str, Any]:
+        """What was found in these files, as JSON holds it."""
+        types = None if self._types is None else [str(one) for one in self._types]
+        return {"n_rows": self.n_rows, "types": types, "conditions": self._conditions.found()}
+
+    def add(self, found: Mapping[str, Any]) -> bool:
+        """Take over what was found in the next of these files by others; False if their ids are of another type."""
+        self.n_rows += found["n_rows"]
+        self._conditions.add(found["conditions"])
+        types = found["types"]
+        self._types_elsewhere = self._types_elsewhere or types
+        return types is None or types == self._types_elsewhere
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -113,6 +132,7 @@ def read_rows(files: Path | Sequence[Path], columns: Columns, kind: str, allowed
     """The rows of a CSV/TSV (`kind` "csv") or Parquet table, all of them in memory."""
     blocks = Blocks([files] if isinstance(files, Path) else files, columns, kind, allowed or Allowed())
     found = list(blocks)
+    blocks.end()
     return replace(
         found[0],
         users=pa.chunked_array([chunk for rows in found for chunk in rows.users.chunks]),

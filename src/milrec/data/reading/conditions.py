@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -41,14 +41,29 @@ class Conditions:
             condition.refuse_unmet()
         return {"rows_left_out_by_where": self.n_left_out} if self._conditions else {}
 
+    def found(self) -> dict[str, Any]:
+        """What has been found so far, as JSON holds it."""
+        return {
+            "n_left_out": self.n_left_out,
+            "met": [one.met for one in self._conditions],
+            "held": [list(one.held) for one in self._conditions],
+        }
+
+    def add(self, found: Mapping[str, Any]) -> None:
+        """Take over what was found in the next tables by others."""
+        self.n_left_out += found["n_left_out"]
+        for one, met, held in zip(self._conditions, found["met"], found["held"], strict=True):
+            one.met |= met
+            one.hold(held)
+
 
 class _Condition:
     """A value in a column; an empty field is not a value."""
 
     def __init__(self, name: str, wanted: Any, where: str) -> None:
         self.name, self.wanted, self.where = name, wanted, where
-        self._met = False
-        self._held: dict[str, None] = {}  # the first values that were found
+        self.met = False
+        self.held: dict[str, None] = {}  # the first values that were found
 
     def chosen(self, table: pa.Table) -> pa.Table:
         column = table[self.name]
@@ -59,18 +74,21 @@ class _Condition:
             distinct = pc.unique(column).drop_null()
             values = _plain(distinct)
             equal = [_meaning(value) == meant for value in values]
-            self._met |= any(equal)
-            if len(self._held) <= _SHOWN:
-                self._held.update({str(value): None for value in values[: _SHOWN + 1]})
+            self.met |= any(equal)
+            self.hold([str(value) for value in values[: _SHOWN + 1]])
             return table.filter(pc.is_in(column, value_set=distinct.filter(pa.array(equal, type=pa.bool_()))))
         except (pa.ArrowException, ValueError, KeyError, OverflowError):  # among these, times that Python cannot hold
             held = f"{column_of(self.name, self.where)} holds {column.type}"
             raise DataError(f"{held}, which cannot be compared") from None
 
+    def hold(self, values: Sequence[str]) -> None:
+        if len(self.held) <= _SHOWN:
+            self.held.update(dict.fromkeys(values))
+
     def refuse_unmet(self) -> None:
-        if self._met:
+        if self.met:
             return
-        shown = [cut(value) for value in self._held]
+        shown = [cut(value) for value in self.held]
         values = ", ".join(shown[:_SHOWN]) + (" and others" if len(shown) > _SHOWN else "")
         asked = f"{cut(self.name)}={cut(str(self.wanted))}"
         raise DataError(f"no row of {self.where} has {asked}; the column holds {values or 'nothing'}")

@@ -20,6 +20,13 @@ class DiskColumns:
         self.ends = [0]  # where each block ends, after a first 0
         self._files = {name: (folder / name).open("wb") for name in types}
 
+    @classmethod
+    def opened(cls, folder: Path, types: dict[str, npt.DTypeLike], ends: list[int]) -> DiskColumns:
+        """Columns that were written before, perhaps by another process."""
+        found = cls.__new__(cls)
+        found.folder, found.types, found.ends, found._files = folder, types, ends, {}
+        return found
+
     def append(self, **columns: Numbers | None) -> None:
         """The next block."""
         lengths = {self._write(name, columns[name]) for name in self.types}

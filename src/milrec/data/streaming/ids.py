@@ -7,6 +7,7 @@ into memory, not the rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -36,22 +37,28 @@ class IdBlocks:
         numbers: Numbers = coded.indices.to_numpy()
         return numbers.astype(np.int32)
 
-    def numbered(self) -> tuple[pa.Array, list[Numbers]]:
-        """All ids in order, and for each block the numbers of its ids among them."""
+    def blocks(self) -> list[pa.Array]:
+        """The ids of each block, mapped into memory."""
         self.close()
         with pa.memory_map(str(self.path)) as file:
-            blocks = pa.ipc.open_file(file).read_all()["id"].chunks
-            distinct = pc.unique(pa.chunked_array(blocks))
-            distinct = distinct.take(pc.sort_indices(distinct))
-            numbers: list[Numbers] = []
-            for group in _groups(blocks):
-                found = pc.index_in(pa.chunked_array(group), value_set=distinct).to_numpy()
-                numbers += np.split(found, np.cumsum([len(block) for block in group[:-1]]))
-        return distinct, numbers
+            found: list[pa.Array] = pa.ipc.open_file(file).read_all()["id"].chunks
+        return found
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+def numbered(several: Iterable[IdBlocks]) -> tuple[pa.Array, list[Numbers]]:
+    """All ids in order, and for each block of all of them the numbers of its ids among them."""
+    blocks = [block for one in several for block in one.blocks()]
+    distinct = pc.unique(pa.chunked_array(blocks))
+    distinct = distinct.take(pc.sort_indices(distinct))
+    numbers: list[Numbers] = []
+    for group in _groups(blocks):
+        found = pc.index_in(pa.chunked_array(group), value_set=distinct).to_numpy()
+        numbers += np.split(found, np.cumsum([len(block) for block in group[:-1]]))
+    return distinct, numbers
 
 
 def _groups(blocks: list[pa.Array]) -> list[list[pa.Array]]:

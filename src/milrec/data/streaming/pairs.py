@@ -1,27 +1,29 @@
 """A table of any size → the files of a data folder: the same bytes as in memory, a part of the rows at a time.
 
-1. Rows are read and checked once; on disk, their users and items are numbers (`collection`).
+1. Rows are read and checked once; on disk, their users and items are numbers (`pieces`, `collection`).
 2. The rows of some users at a time are merged by the filters, as in memory (`filters.NumberedRows`).
 3. Users and items with too few pairs are left out, and what is left is numbered anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from milrec.data.filters import Filters, item_table, title_counts
+from milrec.data.filters import Filters, ValueChecks, item_table, title_counts
 from milrec.data.interactions import data_facts
-from milrec.data.pairs import pair_users
+from milrec.data.pairs import item_counts, pair_users
 from milrec.data.reading.blocks import Blocks
 from milrec.data.stored import write_pair_columns, write_table
-from milrec.data.streaming.collection import Collection, Report
+from milrec.data.streaming.collection import Bundle, Collection
+from milrec.data.streaming.columns import DiskColumns
+from milrec.data.streaming.pieces import Piece, Report
 from milrec.data.streaming.spill import Spill, spilling
 from milrec.errors import DataError
 
@@ -39,12 +41,74 @@ class Streamed:
     counts: dict[str, int]
 
 
-def stream(blocks: Blocks, filters: Filters, titles: pa.Table | None, folder: Path, report: Report) -> Streamed:
+@dataclass(frozen=True)
+class Work:
+    """Where files are written, by whom, and who is told how many rows have been read."""
+
+    folder: Path
+    hands: Hands
+    report: Report
+
+
+@dataclass(frozen=True)
+class MergedBundle:
+    """The pairs of the users of a bundle, on disk, and what became of their rows."""
+
+    folder: Path
+    sizes: dict[str, int]  # pairs by label
+    adopters: Counts  # (n_items,)
+    n_merged: tuple[int, int, int]  # rows ignored, duplicates, rejections contradicted
+
+    def columns(self, label: str) -> DiskColumns:
+        return DiskColumns.opened(self.folder / label, dict(_PAIR), [0, self.sizes[label]])
+
+
+class Hands(Protocol):
+    """Who does the two things that take long: reading files, and merging the rows of users."""
+
+    def read(self, blocks: Blocks, filters: Filters, spill: Spill, report: Report) -> list[Piece]:
+        """All files of a table, in pieces."""
+
+    def merged(self, bundles: Sequence[Bundle], filters: Filters, spill: Spill, n_items: int) -> Iterator[MergedBundle]:
+        """The pairs of each bundle, in their order."""
+
+
+class Here:
+    """This process."""
+
+    def read(self, blocks: Blocks, filters: Filters, spill: Spill, report: Report) -> list[Piece]:
+        piece = spill.kept(Piece.new(spill.folder / "piece", blocks.columns))
+        checks = ValueChecks(filters, blocks.source)
+        piece.read(blocks, checks, report)
+        checks.end()
+        blocks.end()
+        return [piece]
+
+    def merged(self, bundles: Sequence[Bundle], filters: Filters, spill: Spill, n_items: int) -> Iterator[MergedBundle]:
+        for number, bundle in enumerate(bundles):
+            yield merge(bundle, filters, n_items, spill.folder / f"merged-{number}")
+
+
+def merge(bundle: Bundle, filters: Filters, n_items: int, folder: Path) -> MergedBundle:
+    """The pairs of the users of a bundle, written to a new folder."""
+    found = bundle.rows().merged(filters, (bundle.n_users, n_items))
+    sizes = {}
+    for label, matrix in (("adopted", found.adopted), ("rejected", found.rejected)):
+        columns = DiskColumns(folder / label, dict(_PAIR))
+        users = pair_users(matrix) + np.int32(bundle.first)
+        columns.append(user=users, item=matrix.indices, weight=matrix.data)
+        columns.close()
+        sizes[label] = len(columns)
+    n_merged = (found.n_ignored, found.n_duplicates, found.n_contradicted)
+    return MergedBundle(folder, sizes, item_counts(found.adopted), n_merged)
+
+
+def stream(blocks: Blocks, filters: Filters, titles: pa.Table | None, work: Work) -> Streamed:
     """Write the files of a data folder; what is needed on the way lies in a folder inside it until the end."""
+    folder = work.folder
     with spilling(folder / "spill") as spill:
-        collection = Collection(blocks, spill)
-        collection.read(filters, report)
-        pairs = _Pairs.of(collection, filters, spill)
+        collection = Collection(blocks, work.hands.read(blocks, filters, spill, work.report), spill)
+        pairs = _Pairs.of(collection, filters, spill, work.hands)
         users, items = pairs.kept(filters)
         if not users.any():
             raise DataError(f"{blocks.source} has no adopted items left; check the thresholds and filters")
@@ -73,20 +137,17 @@ class _Pairs:
         self.counts = dict.fromkeys(
             ("rows_neither_adopted_nor_rejected", "duplicates_merged", "rejections_contradicted"), 0
         )
-        self._columns = {label: spill.columns(label, dict(_PAIR)) for label in ("adopted", "rejected")}
+        self._bundles: list[MergedBundle] = []
 
     @classmethod
-    def of(cls, collection: Collection, filters: Filters, spill: Spill) -> _Pairs:
+    def of(cls, collection: Collection, filters: Filters, spill: Spill, hands: Hands) -> _Pairs:
         pairs = cls(spill, (len(collection.user_ids), len(collection.item_ids)))
-        for bundle in collection.bundles():
-            merged = bundle.rows.merged(filters, (bundle.n_users, pairs.shape[1]))
-            pairs.adopters += np.bincount(merged.adopted.indices, minlength=pairs.shape[1])
-            for label, matrix in (("adopted", merged.adopted), ("rejected", merged.rejected)):
-                users = pair_users(matrix) + np.int32(bundle.first)
-                pairs._columns[label].append(user=users, item=matrix.indices, weight=matrix.data)
-            for name, count in zip(
-                pairs.counts, (merged.n_ignored, merged.n_duplicates, merged.n_contradicted), strict=True
-            ):
+        bundles = collection.bundles()
+        for bundle, merged in zip(bundles, hands.merged(bundles, filters, spill, pairs.shape[1]), strict=True):
+            bundle.remove()
+            pairs.adopters += merged.adopters
+            pairs._bundles.append(merged)
+            for name, count in zip(pairs.counts, merged.n_merged, strict=True):
                 pairs.counts[name] += count
         return pairs
 
@@ -117,10 +178,13 @@ class _Pairs:
         columns = kept.mapped()
         write_pair_columns(path, columns["user"], columns["item"], columns["weight"])
         kept.remove()
-        self._columns[label].remove()
+        for bundle in self._bundles:
+            bundle.columns(label).remove()
         return len(kept)
 
     def _pieces(self, label: str) -> Iterator[dict[str, npt.NDArray[Any]]]:
-        columns = self._columns[label].mapped()
-        for start in range(0, len(self._columns[label]), _PAIRS_TOGETHER):
-            yield {name: column[start : start + _PAIRS_TOGETHER] for name, column in columns.items()}
+        for bundle in self._bundles:
+            found = bundle.columns(label)
+            columns = found.mapped()
+            for start in range(0, len(found), _PAIRS_TOGETHER):
+                yield {name: column[start : start + _PAIRS_TOGETHER] for name, column in columns.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy.typing as npt
 
 from milrec.data.streaming.columns import DiskColumns
-from milrec.data.streaming.ids import IdBlocks
+from milrec.data.streaming.pieces import Piece
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,9 @@ class Spill:
         self._open.callback(made.close)
         return made
 
-    def ids(self, name: str) -> IdBlocks:
-        made = IdBlocks(self.folder / f"{name}.arrow")
-        self._open.callback(made.close)
-        return made
+    def kept(self, piece: Piece) -> Piece:
+        self._open.callback(piece.close)
+        return piece
 
 
 @contextmanager
