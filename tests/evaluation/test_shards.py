@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import milrec
-from milrec.evaluation import judging
+from milrec.lists import shards
 from milrec.models.contract import ROWS
 
 
@@ -18,7 +18,7 @@ def fitted(small_catalogue):
 def test_an_evaluation_does_not_depend_on_the_size_of_shards(fitted, monkeypatch, aims):
     split, recommender = fitted
     whole = recommender.evaluate(split, **aims)
-    monkeypatch.setattr(judging, "SHARD", ROWS)
+    monkeypatch.setattr(shards, "SHARD", ROWS)
     told: list[tuple[int, int]] = []
     in_shards = recommender.evaluate(split, report=lambda done, total: told.append((done, total)), **aims)
     assert in_shards.as_json() == whole.as_json()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from milrec.cluster.lists import named_encoders
 from milrec.cluster.places import local_folder
@@ -18,7 +16,7 @@ from milrec.data.splits import Split
 from milrec.evaluation.evaluation import Evaluation
 from milrec.evaluation.judging import Judge
 from milrec.evaluation.tally import Sums
-from milrec.lists.shards import SHARD
+from milrec.lists.shards import shards
 from milrec.recommender import Recommender
 
 Told = Callable[[int, int], None]
@@ -56,17 +54,18 @@ def evaluate(cluster: Cluster, order: Order, told: Told) -> Evaluation:
         told(min(sum(finished.values()), judge.n_users), judge.n_users)
 
     def sums() -> Iterator[Sums]:
-        calls = [(order.text, number) for number in range(judge.n_shards)]
+        groups = shards(judge.n_users)
+        calls = [(order.text, users.start, users.stop) for users in groups]
         for number, found in enumerate(cluster.in_order("judge", calls, noted)):
-            finished[number] = min(SHARD, judge.n_users - number * SHARD)
+            finished[number] = len(groups[number])
             yield found
 
     return judge.result(sums())
 
 
-def judge_shard(note: Note, text: str, number: int) -> dict[str, np.ndarray[Any, Any]]:
+def judge_shard(note: Note, text: str, first: int, last: int) -> Sums:
     """On a node: what the lists of a shard add to the sums."""
-    return _judge(text).sums(number, partial(note))
+    return _judge(text).sums(range(first, last), note)
 
 
 @lru_cache(maxsize=1)

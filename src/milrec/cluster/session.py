@@ -225,8 +225,7 @@ def joined(address: str) -> Iterator[Cluster]:
 def _init(ray: Any, address: str) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": f"milrec-{uuid.uuid4().hex}"}
     if address == "local":
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # of a cluster that listens on this machine alone
-        ray.init("local", num_cpus=available(), include_dashboard=False, **quiet)
+        ray.init("local", num_cpus=available(), include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         return
     if address != "auto":
         _refuse_unreachable(address)

@@ -23,7 +23,7 @@ from milrec.interrupts import pause_point
 from milrec.kernels.ranking import ordered_shares
 from milrec.kernels.threads import ahead
 from milrec.lists.scores import Scorer, dial_shift, lists_for
-from milrec.lists.shards import SHARD
+from milrec.lists.shards import shards
 from milrec.lists.tail_order import TailOrder
 from milrec.metrics import tail
 from milrec.metrics.names import LIST_LENGTH
@@ -87,22 +87,18 @@ class Judge:
     def n_users(self) -> int:
         return len(self.users)
 
-    @property
-    def n_shards(self) -> int:
-        return -(-self.n_users // SHARD)
-
     def evaluation(self, report: Callable[[int, int], None] | None) -> Evaluation:
         """All shards, one after another; `report` is called with the number of users done, and of all users."""
 
-        def told(shard: int, done: int) -> None:
+        def told(before: int, done: int) -> None:
             if report is not None:
-                report(shard * SHARD + done, self.n_users)
+                report(before + done, self.n_users)
 
-        return self.result(self.sums(shard, partial(told, shard)) for shard in range(self.n_shards))
+        return self.result(self.sums(shard, partial(told, shard.start)) for shard in shards(self.n_users))
 
-    def sums(self, shard: int, report: Callable[[int], None]) -> Sums:
-        """What the lists of a shard add to the sums; `report` is called with the number of users done."""
-        users = self.users[shard * SHARD : (shard + 1) * SHARD]
+    def sums(self, shard: range, report: Callable[[int], None]) -> Sums:
+        """What the lists of some of the users add to the sums; `report` is called with the number of users done."""
+        users = self.users[shard.start : shard.stop]
         part = replace(
             self.held_out,
             audience=self.held_out.audience.part(users),
