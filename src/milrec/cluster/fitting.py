@@ -68,8 +68,7 @@ def advance_on(cluster: Cluster, order: Order, report: Callable[[Progress], None
         while group.is_alive():
             group.join(_POLL)
             _report(cluster, report)
-        if failure:
-            _raise(cluster, failure[0])
+        _refuse_unfinished(cluster, failure, Path(order.checkpoint))
     except KeyboardInterrupt:
         _interrupt(cluster, group)
         raise
@@ -117,11 +116,15 @@ def _report(cluster: Cluster, report: Callable[[Progress], None]) -> None:
         report(Progress(**noted))
 
 
-def _raise(cluster: Cluster, error: BaseException) -> None:
+def _refuse_unfinished(cluster: Cluster, failure: list[BaseException], checkpoint: Path) -> None:
+    """Go on only with a checkpoint of the end of a fit."""
     noted = cluster.notes().get(_NOTE) or {}
     if "error" in noted:
         raise FitError(noted["error"])
-    raise ClusterError(f"the fit was given up after {_LOSSES} lost processes ({first_line(error)})")
+    if failure:
+        raise ClusterError(f"the fit was given up after {_LOSSES} lost processes ({first_line(failure[0])})")
+    if not noted.get("finished") or not checkpoint.exists():
+        raise ClusterError(f"the fit has ended, and its checkpoint '{checkpoint}' is not there")
 
 
 def _interrupt(cluster: Cluster, group: threading.Thread) -> None:
@@ -188,6 +191,7 @@ def _advance(plain: dict[str, Any], reports: _Reports | None) -> None:
     state = advance(model, train, settings, order.seed, watch, Shared(weights))  # type: ignore[arg-type]
     if reports is not None:
         state.write(checkpoint)
+        reports.finish()
 
 
 class _Reports:
@@ -204,3 +208,7 @@ class _Reports:
         self.post.put.remote(_NOTE, {name: value for name, value in vars(progress).items() if name != "history"})
         if self.ray.get(self.post.read.remote()).get("stop"):
             raise KeyboardInterrupt
+
+    def finish(self) -> None:
+        """All steps are taken, and the checkpoint says so."""
+        self.ray.get(self.post.put.remote(_NOTE, {"finished": True}))

@@ -41,8 +41,7 @@ def local_folder(place: str, kind: str, fingerprint: str | None = None, copied: 
     path = _cache() / wanted
     if not path.exists():
         _copy_to_cache(place, kind, path, wanted)
-    with suppress(OSError):
-        os.utime(path)  # the one that was used last
+    _used(path).touch()
     return path
 
 
@@ -108,8 +107,19 @@ def _cache() -> Path:
 def _forget_old(cache: Path) -> None:
     """Keep the folders that were used last; processes that have mapped an older one are not disturbed."""
     found = [path for path in cache.iterdir() if re.fullmatch("[0-9a-f]{64}", path.name)]
-    for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT:]:
+    for path in sorted(found, key=_last_use, reverse=True)[_KEPT:]:
+        _used(path).unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _used(path: Path) -> Path:
+    """An empty file that was changed when a folder of the cache was used last."""
+    return path.with_name(f"{path.name}.used")
+
+
+def _last_use(path: Path) -> float:
+    mark = _used(path)
+    return mark.stat().st_mtime if mark.exists() else 0.0
 
 
 def refuse_used(place: str) -> None:
