@@ -137,6 +137,7 @@ def tried(command: Command, out: Path) -> dict[str, Any]:
     """One command under all conditions."""
     places = out / "whole"
     places.mkdir(exist_ok=True)
+    shutil.rmtree(places / command.name, ignore_errors=True)
     started = time.perf_counter()
     run(command.arguments(places / command.name))
     seconds = time.perf_counter() - started
@@ -186,7 +187,8 @@ def nodes(number: int) -> Iterator[Any]:
 
 def do_harm(cluster: Any, harm: str, worker: str, process: subprocess.Popen[str]) -> str:
     """Kill a node, or a process that is at work, a second and a half after work has begun."""
-    while process.poll() is None and not workers(worker):
+    session = str(cluster.head_node.get_session_dir_path())
+    while process.poll() is None and not workers(worker, session):
         time.sleep(0.05)
     time.sleep(1.5)
     if process.poll() is not None:
@@ -194,20 +196,22 @@ def do_harm(cluster: Any, harm: str, worker: str, process: subprocess.Popen[str]
     if harm == "node":
         cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
         return "a node"
-    found = workers(worker)
+    found = workers(worker, session)
     if not found:
         return "too late"
     os.kill(found[0], signal.SIGKILL)
     return "a worker"
 
 
-def workers(name: str) -> list[int]:
-    """Processes that do milrec's work at the moment."""
+def workers(name: str, session: str) -> list[int]:
+    """Processes of a session of Ray that do milrec's work at the moment."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if name in path.read_bytes().decode(errors="replace"):
-                found.append(int(path.parent.name))
+                parent = path.with_name("stat").read_text().rpartition(")")[2].split()[1]
+                if session in Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace"):
+                    found.append(int(path.parent.name))
         except OSError:
             continue
     return sorted(found)

@@ -1,6 +1,6 @@
 """Work in a process of its own, whose time and anonymous memory are watched.
 
-Anonymous memory is what no file stands behind: what is mapped from files can be dropped at any time, and does not count.
+Anonymous memory is what no file stands behind. What is mapped from files can be dropped at any time: it is not counted.
 """
 
 from __future__ import annotations

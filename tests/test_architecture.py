@@ -16,6 +16,7 @@ LAYERS = [  # high to low; rooms in one layer are strangers to one another
     {"__main__"},
     {"entry"},
     {"cli"},
+    {"cluster"},
     {"server", "experiments", "report"},
     {"recommender"},
     {"evaluation"},
@@ -43,9 +44,10 @@ HOMES = {  # a package → the rooms that may import it
     "uvicorn": {"server"},
     "prometheus_client": {"server"},
     "optuna": {"experiments"},
+    "ray": {"cluster"},
     "implicit": {"training"},
     "jinja2": {"report", "server"},
-    "torch": {"torch", "kernels", "models", "losses", "training", "lists", "evaluation", "recommender"},
+    "torch": {"torch", "kernels", "models", "losses", "training", "lists", "evaluation", "recommender", "cluster"},
 }
 SERVER_MAY_USE = {"recommender", "lists.query", "lists.rules", "lists.catalogue", "settings", "storage", "errors",
                   "interrupts", "data.interactions", "metrics.tail"}  # fmt: skip

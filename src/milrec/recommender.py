@@ -70,7 +70,9 @@ def fit(
     validate = None
     if settings.measure is not None and split.validation.targets.nnz:
         validate = validation_measure(settings.measure, settings, train, split.validation)
-    history = settings.fit(fitted, train, seed, Watch(validate, _path(checkpoint), report))
+    history = settings.fit(
+        fitted, train, seed, Watch(validate, None if checkpoint is None else Path(checkpoint), report)
+    )
     facts = {
         "train_fingerprint": train.fingerprint(),
         "protocol": split.protocol,
@@ -345,7 +347,3 @@ def _warn_of_the_old_dial(dial: float | None) -> None:
             DeprecationWarning,
             stacklevel=3,
         )
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)

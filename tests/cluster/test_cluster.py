@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow.dataset as dataset
 import pytest
+from benchmarks.cluster import workers
 
 import milrec
 from commands import milrec as command
@@ -106,20 +107,16 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def kill_first(name: str, after: float) -> threading.Thread:
-    """Kill the first process that does milrec's work, a moment after it has begun."""
+def kill_first(cluster) -> threading.Thread:
+    """Kill the first process that does milrec's work."""
+    session = str(cluster.head_node.get_session_dir_path())
 
     def kill() -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while time.monotonic() < until:
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
-                try:
-                    if name in path.read_bytes().decode(errors="replace"):
-                        time.sleep(after)
-                        os.kill(int(path.parent.name), signal.SIGKILL)
-                        return
-                except OSError:
-                    continue
+            if found := workers("ray::work", session):
+                os.kill(found[0], signal.SIGKILL)
+                return
             time.sleep(0.02)
 
     thread = threading.Thread(target=kill, daemon=True)
@@ -129,7 +126,7 @@ def kill_first(name: str, after: float) -> threading.Thread:
 
 def test_lists_are_the_same_though_a_worker_is_killed(cluster, place):
     succeeds("recommend", "model", "--all", "--rule", "long >= 30%", "--out", "alone.parquet", cwd=place)
-    killer = kill_first("ray::work", 0.0)
+    killer = kill_first(cluster)
     done = succeeds(
         *("recommend", "model", "--all", "--rule", "long >= 30%", "--out", "shared.parquet"),
         *("--cluster", cluster.address),

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from milrec.cluster.lists import named_encoders
 from milrec.cluster.places import local_folder
@@ -172,8 +172,7 @@ def _advance(plain: dict[str, Any], reports: _Reports | None) -> None:
     from milrec.training.sections import Shape
 
     order = Order(**plain)
-    settings = fit_settings(order.settings, named_encoders(order.classes, order.folder))
-    assert isinstance(settings, GradientFit)
+    settings = cast(GradientFit, fit_settings(order.settings, named_encoders(order.classes, order.folder)))
     split = Split.load(local_folder(order.split, "split", order.split_hash, order.copied))
     split = split.joined() if order.joined else split
     train = split.train
