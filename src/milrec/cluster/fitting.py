@@ -94,6 +94,7 @@ def n_workers(nodes: list[Node], n_slices: int) -> tuple[int, int]:
 
 def _trainer(cluster: Cluster, order: Order, storage: Path) -> Any:
     os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "30")  # a lost node is believed to be there a while
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 

@@ -26,7 +26,7 @@ from milrec.disk import sync_file
 from milrec.errors import ClusterError
 from milrec.lists.export import write_batches
 from milrec.lists.partitions import MANIFEST, Part, manifest_text, new_dataset, part_name, write_manifest, write_part
-from milrec.lists.rules import Rule
+from milrec.lists.rules import rule_of
 from milrec.lists.shards import shards
 from milrec.models.encoders import import_encoder
 from milrec.recommender import Recommender
@@ -65,7 +65,7 @@ class Counts:
 def plain_wishes(wishes: dict[str, Any]) -> dict[str, Any]:
     """Wishes as JSON can hold them."""
     listed = {name: None if wishes.get(name) is None else list(wishes[name]) for name in ("allow", "exclude")}
-    rules = [str(rule) for rule in wishes.get("rules", ())]
+    rules = [rule_of(rule).model_dump() for rule in wishes.get("rules", ())]
     return {**wishes, **listed, "rules": rules}
 
 
@@ -158,7 +158,7 @@ def make_part(note: Note, text: str, number: int, first: int, last: int, out: st
     Gives the part's name and hash, or its entry in the manifest, and how many lists could not be all they were to be.
     """
     order, users = Order(**json.loads(text)), range(first, last)
-    recommender, wishes = _recommender(text), _wishes(order)
+    recommender, wishes = _recommender(text), order.wishes
     unmet: list[str] = []
     schema = recommender.list_schema(order.n, **wishes)
     batches = recommender.recommend_all(order.n, lambda who, why: unmet.append(why), users, **wishes)
@@ -212,7 +212,3 @@ def named_encoders(classes: Sequence[str], folder: str) -> list[type[Any]]:
     if classes and folder and folder not in sys.path:
         sys.path.append(folder)
     return [import_encoder(path) for path in classes]
-
-
-def _wishes(order: Order) -> dict[str, Any]:
-    return {**order.wishes, "rules": [Rule.parse(text) for text in order.wishes.get("rules", ())]}
