@@ -10,6 +10,7 @@ MILREC_TEST_DATA ?= $(abspath $(wildcard ../shared/data))
 export MILREC_TEST_DATA
 
 .PHONY: demo serve-demo test check format browser ml-1m bench bench-serve soak torture clean
+.PHONY: bench-cluster bench-large bench-growth bench-replicas
 
 demo: $(VENV)/.installed
 	$(BIN)/milrec demo --out milrec-demo
@@ -65,6 +66,25 @@ bench-serve: $(VENV)/.installed-serve
 	$(BIN)/python -m benchmarks.serve --out runs/bench-serve
 	$(BIN)/python -m benchmarks.overload --out runs/bench-serve
 
+# Every command on clusters of 1, 2 and 5 nodes, with killed nodes and workers: the same bytes; then what Ray costs.
+# About half an hour on two cores.
+bench-cluster: $(VENV)/.installed-cluster
+	$(BIN)/python -m benchmarks.cluster --out runs/bench-cluster
+	$(BIN)/python -m benchmarks.overhead --out runs/bench-cluster
+	$(BIN)/python -m benchmarks.messages --out runs/bench-cluster
+
+# A table of 10^8 rows (2.5 GB, made here): prepared, split and fitted, with the memory of each. Ten minutes, 15 GB of disk.
+bench-large: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.large_tables --out runs/bench-large
+
+# Time and memory against rows, users and items, up to 10^8, 10^7 and 10^6: the figure in docs/scale.md.
+bench-growth: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.growth --out runs/bench-growth
+
+# Two servers behind nginx, both replaced under load. Needs nginx.
+bench-replicas: $(VENV)/.installed-serve
+	$(BIN)/python -m benchmarks.replicas --out runs/bench-replicas
+
 # Mixed load with faults, and whether the server bore it: make soak [SOAK_MINUTES=30]
 SOAK_MINUTES ?= 30
 soak: $(VENV)/.installed-serve
@@ -100,6 +120,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed-test
 
 $(VENV)/.installed-serve: $(VENV)/.installed
 	$(PIP) -e '.[serve]'
+	touch $@
+
+$(VENV)/.installed-cluster: $(VENV)/.installed
+	$(PIP) -e '.[cluster]'
 	touch $@
 
 $(VENV)/.installed-torture: $(VENV)/.installed
