@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 
 import milrec
 from benchmarks.clock import machine
-from milrec.cluster.lists import Order, plain_wishes, write_file
+from milrec.cluster.lists import ListOrder, plain_wishes, write_file
 from milrec.cluster.session import joined
 from milrec.data.interactions import Interactions
 from milrec.lists.export import write_batches
@@ -86,7 +86,7 @@ def write_alone(model: Path, out: Path) -> float:
 
 def write_shared(cluster: Any, model: Path, out: Path) -> float:
     n_users = milrec.load(model).fitted.train.n_users
-    order = Order(
+    order = ListOrder(
         model=str(model),
         model_hash=open_folder(model, "model").fingerprint(),
         known=None,

@@ -27,6 +27,7 @@ from benchmarks.clock import machine
 from milrec.storage import write_json
 
 _CLIENTS = 8
+_USER = "u001"
 _BETWEEN = 3.0  # seconds of load before, between and after the replacements
 _CONFIGURATION = Path(__file__).resolve().parents[1] / "deploy" / "nginx.conf"
 
@@ -46,18 +47,18 @@ def main() -> None:
         raise SystemExit("requests failed, or lists are not those of either model")
 
 
-def make_models(out: Path) -> dict[str, list[int]]:
+def make_models(out: Path) -> dict[str, list[str]]:
     """Two models of the same data, and what each lists for the first user."""
-    split = milrec.split_interactions(milrec.simulate(milrec.Simulation(), seed=0), seed=0)
+    split = milrec.split_interactions(milrec.simulate(milrec.Simulation(n_users=500, n_items=300), seed=0), seed=0)
     lists = {}
     for name, loss in (("old", "pointwise"), ("new", "mil")):
         recommender = milrec.fit(split, "dae", loss, iterations=100, n_factors=16)
         recommender.save(out / name, replace=True)
-        lists[name] = recommender.recommend(recommender.user_ids[:1])["item"].to_pylist()
+        lists[name] = recommender.recommend([_USER])["item"].to_pylist()
     return lists
 
 
-def replaced_under_load(out: Path, answers: dict[str, list[int]]) -> dict[str, Any]:
+def replaced_under_load(out: Path, answers: dict[str, list[str]]) -> dict[str, Any]:
     seen: Counter[str] = Counter()
     slowest = [0.0]
     ended = threading.Event()
@@ -92,10 +93,10 @@ def replaced_under_load(out: Path, answers: dict[str, list[int]]) -> dict[str, A
     }
 
 
-def ask(ended: threading.Event, answers: dict[str, list[int]], seen: Counter[str], slowest: list[float]) -> None:
+def ask(ended: threading.Event, answers: dict[str, list[str]], seen: Counter[str], slowest: list[float]) -> None:
     """One client: a request after another, over one connection as long as that lasts."""
     connection = http.client.HTTPConnection("127.0.0.1", 8080, timeout=30)
-    body = json.dumps({"user": 0})
+    body = json.dumps({"user": _USER})
     while not ended.is_set():
         started = time.monotonic()
         try:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from milrec.data import pairs as module
-from milrec.data.pairs import added, item_counts, pair_users, pairs_where, take, without
+from milrec.data.pairs import added, item_counts, pair_users, pairs_where, take, with_numbers, without
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -69,3 +69,20 @@ def test_sums_and_differences(matrices: tuple[csr_array, csr_array]) -> None:
 def test_users_and_items_are_counted(pairs: csr_array) -> None:
     np.testing.assert_array_equal(pair_users(pairs), np.nonzero(pairs.toarray())[0])
     np.testing.assert_array_equal(item_counts(pairs), (pairs.toarray() > 0).sum(axis=0))
+
+
+@given(matrices(), st.data())
+def test_pairs_by_other_numbers(pairs: csr_array, data: st.DataObject) -> None:
+    def numbers(size: int, in_order: bool) -> np.ndarray:
+        chosen = data.draw(st.lists(st.integers(0, 9), min_size=size, max_size=size, unique=True))
+        own = np.array(sorted(chosen) if in_order else chosen, dtype=np.int64)
+        own[np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)), dtype=bool)] = -1
+        return own
+
+    in_order = data.draw(st.booleans())
+    users, items = (numbers(size, in_order) for size in pairs.shape)
+    expected = np.zeros((10, 10), dtype=np.float32)
+    for user, item in zip(*pairs.nonzero(), strict=True):
+        if users[user] >= 0 and items[item] >= 0:
+            expected[users[user], items[item]] = pairs[user, item]
+    same(with_numbers(pairs, users, items, (10, 10)), csr_array(expected))

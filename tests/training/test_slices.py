@@ -14,6 +14,7 @@ from milrec.models.known import build_model
 from milrec.training.loop import advance, fit
 from milrec.training.presets import settings_for
 from milrec.training.progress import Watch
+from milrec.training.settings import fit_settings
 from milrec.training.steps.slopes import Slope, Slopes, sum_in_order
 from own_encoders import Gated, Plays
 
@@ -161,6 +162,18 @@ def test_models_that_draw_or_keep_running_means(split):
     model = build_model(settings.model, split.train.n_users, split.train.n_items)
     with pytest.raises(SettingsError, match="set slices=1"):
         fit(model, split.train, settings, 0, Watch())
+
+
+def test_one_slice_is_not_a_setting_that_older_folders_lack():
+    one, two = (settings_for("dae", "mil", {"slices": n}) for n in (1, 2))
+    assert "slices" not in one.model_dump()["training"] and two.model_dump()["training"]["slices"] == 2
+    assert fit_settings(one.model_dump()) == one and fit_settings(two.model_dump()) == two
+
+
+def test_gradients_that_share_memory_are_scaled_once():
+    shared = torch.ones(2, 1)
+    halves = Slopes(1.0, {"a": Slope(None, shared), "b": Slope(None, shared)}).times(0.5)
+    assert [slope.values.tolist() for slope in halves.by_weight.values()] == [[[0.5], [0.5]]] * 2
 
 
 def test_rows_are_added_in_the_order_of_slices():

@@ -70,6 +70,8 @@ def experiment(
     wanted = read_recipe(recipe, data, instead)
     from milrec.cli.run_view import estimate_in_view, run_in_view, run_on_cluster
 
+    if estimate and cluster is not None:
+        raise SettingsError("--estimate times fits on this machine; leave --cluster out")
     if estimate:
         estimate_in_view(wanted, out, jobs)
         return

@@ -133,14 +133,14 @@ def _evaluated_on(address: str, model: Path, split: Path, asked: tuple[str, floa
     """On a cluster: a part of a split, with a dial or an aim, for a model that may need classes."""
     from milrec.cli.output import note
     from milrec.cli.progress import progress_bar
-    from milrec.cluster.evaluation import Order, evaluate
+    from milrec.cluster.evaluation import JudgeOrder, evaluate
     from milrec.cluster.places import shared_place
     from milrec.cluster.session import joined
     from milrec.storage import open_folder
 
     on, dial, aims, classes = asked
     with joined(address) as cluster:
-        order = Order(
+        order = JudgeOrder(
             model=shared_place(str(model)),
             model_hash=open_folder(model, "model").fingerprint(),
             split=shared_place(str(split)),

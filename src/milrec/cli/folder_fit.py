@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from milrec.cli.output import note, say
 from milrec.cli.progress import FitDisplay
 from milrec.data.splits import Split
-from milrec.disk import make_folders, remove_empty
+from milrec.disk import make_folders, remove_empty, sweep
 from milrec.errors import FolderError
 from milrec.locks import only_writer
 from milrec.storage import alone_at, open_folder, refuse_if_in_the_way, remove_file
@@ -21,7 +21,7 @@ from milrec.training.sections import Shape
 from milrec.training.settings import FitSettings
 
 if TYPE_CHECKING:
-    from milrec.cluster.fitting import Order
+    from milrec.cluster.fitting import FitOrder
     from milrec.cluster.session import Cluster
     from milrec.recommender import Recommender
     from milrec.training.progress import History, Progress
@@ -44,17 +44,17 @@ class SharedFit:
             note(str(cluster))
             yield cluster
 
-    def order(self, cluster: Cluster, folder_fit: FolderFit, settings: FitSettings, joined: bool) -> Order:
+    def order(self, cluster: Cluster, folder_fit: FolderFit, settings: FitSettings, refit: bool) -> FitOrder:
         """A fit, or a refit, as the cluster gets it."""
-        from milrec.cluster.fitting import Order
+        from milrec.cluster.fitting import FitOrder
         from milrec.cluster.places import shared_place
 
-        checkpoint = folder_fit.refit_checkpoint if joined else folder_fit.checkpoint
-        return Order(
+        checkpoint = folder_fit.refit_checkpoint if refit else folder_fit.checkpoint
+        return FitOrder(
             split=shared_place(str(folder_fit.split)),
             split_hash=open_folder(folder_fit.split, "split").fingerprint(),
             copied=cluster.copies,
-            joined=joined,
+            joined=refit,
             settings=settings.model_dump(mode="json"),
             seed=folder_fit.seed,
             checkpoint=str(checkpoint.resolve()),
@@ -96,6 +96,7 @@ class FolderFit:
         """Fit and save; resume from a checkpoint only if asked to, and never overwrite something else."""
         self._refuse_strange_partial()
         with alone_at(self.out, "model"), only_writer(self.partial):
+            sweep(self.partial)  # what a killed fit on a cluster left
             self._run(resume, force)
 
     def _run(self, resume: bool, force: bool) -> None:
@@ -174,14 +175,14 @@ class FolderFit:
     def _steps_elsewhere(self) -> Iterator[Callable[[FitSettings, bool, Callable[[Progress], None]], None]]:
         """Where there is a cluster, the steps of a fit are taken there: what is left is a checkpoint of its end."""
         if self.shared is None:
-            yield lambda settings, joined, report: None
+            yield lambda settings, refit, report: None
             return
         from milrec.cluster.fitting import advance_on
 
         shared = self.shared
         with shared.opened(self.settings) as cluster:
-            yield lambda settings, joined, report: advance_on(
-                cluster, shared.order(cluster, self, settings, joined), report
+            yield lambda settings, refit, report: advance_on(
+                cluster, shared.order(cluster, self, settings, refit), report
             )
 
     def _refuse_strange_partial(self) -> None:

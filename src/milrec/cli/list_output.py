@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +21,51 @@ from milrec.storage import Manifest, is_url, open_folder
 
 
 @dataclass(frozen=True)
+class ModelPlace:
+    """Where a model is, where it is on this machine, and the hash of its content when the command was started."""
+
+    place: str
+    folder: Path
+    fingerprint: str
+
+    @classmethod
+    def of(cls, place: str) -> ModelPlace:
+        if is_url(place):
+            from milrec.cluster.places import local_folder
+
+            folder = local_folder(place, "model")
+        else:
+            folder = Path(place)
+        return cls(place, folder, open_folder(folder, "model").fingerprint())
+
+
+@dataclass(frozen=True)
 class AskedLists:
     """A model, how long its lists are and what they are to be like."""
 
     recommender: Recommender
     n: int
     wishes: Wishes
-    model: str  # where it is
-    place: Path  # where it is on this machine
+    model: ModelPlace
     known: Manifest | None = None  # data that users have, and that is not listed
     unmet: list[str] = field(default_factory=list)  # what could not be met, a sentence for each list
 
     @classmethod
     def load(
-        cls, model: str, everything: Manifest | None, encoders: Sequence[type[Any]], n: int, wishes: Wishes
+        cls, model: ModelPlace, everything: Manifest | None, encoders: Sequence[type[Any]], n: int, wishes: Wishes
     ) -> AskedLists:
-        if is_url(model):
-            from milrec.cluster.places import local_folder
-
-            place = local_folder(model, "model")
-        else:
-            place = Path(model)
-        recommender = Recommender.load(place, encoders)
-        if everything is not None:
-            recommender = recommender.leaving_out(Interactions.read_from(everything))
+        recommender = Recommender.load(model.folder, encoders)
         for name, ids in (("allow", wishes.get("allow")), ("exclude", wishes.get("exclude"))):
             given = list(ids or ())
             if outside := recommender.outside_catalogue(given):
                 note(f"{outside} of {len(given)} ids in the {name} file are not in the catalogue")
-        return cls(recommender, n, wishes, model, place, everything)
+        return cls(recommender, n, wishes, model, everything)
+
+    def leaving_out_known(self) -> AskedLists:
+        """The same, without what users have; on a cluster, nodes leave it out themselves."""
+        if self.known is None:
+            return self
+        return replace(self, recommender=self.recommender.leaving_out(Interactions.read_from(self.known)))
 
     def write_all(self, out: str) -> None:
         """Lists of every known user, into a file or a folder."""
@@ -70,12 +86,12 @@ class AskedLists:
                 batches = self.recommender.recommend_all(self.n, self._keep_unmet, users, **self.wishes)
                 parts.append(write_part(draft / part_name(number), batches, schema, users))
                 report(users.stop, total)
-            write_manifest(draft, parts, open_folder(self.place, "model").fingerprint())
+            write_manifest(draft, parts, self.model.fingerprint)
         return sum(part.rows for part in parts)
 
     def write_all_on(self, address: str, out: str, classes: list[str]) -> None:
         """The same on a cluster."""
-        from milrec.cluster.lists import Order, plain_wishes, write_dataset, write_file
+        from milrec.cluster.lists import ListOrder, plain_wishes, write_dataset, write_file
         from milrec.cluster.places import shared_place
         from milrec.cluster.session import joined
 
@@ -83,9 +99,9 @@ class AskedLists:
         self.recommender.catalogue.refuse_without_users()
         total = self.recommender.fitted.train.n_users
         with joined(address) as cluster:
-            order = Order(
-                model=shared_place(self.model),
-                model_hash=open_folder(self.place, "model").fingerprint(),
+            order = ListOrder(
+                model=shared_place(self.model.place),
+                model_hash=self.model.fingerprint,
                 known=None if self.known is None else shared_place(str(self.known.path)),
                 known_hash=None if self.known is None else self.known.fingerprint(),
                 copied=cluster.copies,

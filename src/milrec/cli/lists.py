@@ -98,16 +98,17 @@ def recommend(
     if allowed == []:
         raise SettingsError(f"'{allow}' allows nothing: it contains no id")
     wishes: Wishes = {"allow": allowed, "exclude": excluded, "dial": dial, "rules": rules, "reasons": reasons, **aims}
-    encoders = named_classes(model_class)
     if not is_url(model):
         open_folder(Path(model), "model")
     everything = None if known is None else open_folder(known, "data")
-    from milrec.cli.list_output import AskedLists
+    from milrec.cli.list_output import AskedLists, ModelPlace
 
-    lists = AskedLists.load(model, everything, encoders, n, wishes)
+    lists = AskedLists.load(ModelPlace.of(model), everything, named_classes(model_class), n, wishes)
     if cluster is not None and out is not None:
         lists.write_all_on(cluster, out, model_class or [])
-    elif all and out is not None:
+        return
+    lists = lists.leaving_out_known()
+    if all and out is not None:
         lists.write_all(out)
     elif taste is not None:
         lists.give_new(taste, _ids_of(rejected or "", "--rejected"), out)

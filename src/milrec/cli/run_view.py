@@ -53,10 +53,9 @@ def run_on_cluster(recipe: Recipe, out: Path, at_once: int | None, address: str)
     from milrec.cluster.session import joined
 
     with joined(address) as cluster:
-        cluster.check([out])
+        cluster.check([out.resolve().parent])
         note(str(cluster))
-        crew = ClusterCrew(cluster, at_once)
-        return run_in_view(recipe, out, crew.size, crew=crew)
+        return run_in_view(recipe, out, crew=ClusterCrew(cluster, at_once))
 
 
 def run_beside_paper(recipe: Recipe, out: Path, at_once: int | None = None) -> Path:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from milrec.cluster.lists import named_encoders
+from milrec.cluster.lists import Told, named_encoders
 from milrec.cluster.places import local_folder
 from milrec.cluster.session import Cluster
 from milrec.cluster.tasks import Note
@@ -19,11 +19,9 @@ from milrec.evaluation.tally import Sums
 from milrec.lists.shards import shards
 from milrec.recommender import Recommender
 
-Told = Callable[[int, int], None]
-
 
 @dataclass(frozen=True)
-class Order:
+class JudgeOrder:
     """What is judged, in plain values."""
 
     model: str  # places
@@ -42,20 +40,22 @@ class Order:
         return json.dumps(asdict(self))
 
 
-def evaluate(cluster: Cluster, order: Order, told: Told) -> Evaluation:
+def evaluate(cluster: Cluster, order: JudgeOrder, told: Told) -> Evaluation:
     """The same as on one machine, bit for bit."""
-    judge = _judge(order.text)
-    cluster.check([])
+    cluster.check([], [order.model, order.split])
+    text = order.text
+    judge = _judge(text)
     finished: dict[int, int] = {}
 
     def noted(notes: dict[str, Any]) -> None:
         for name, done in notes.items():
-            finished[int(name.rpartition("-")[2])] = done
+            number = int(name.rpartition("-")[2])
+            finished[number] = max(done, finished.get(number, 0))
         told(min(sum(finished.values()), judge.n_users), judge.n_users)
 
     def sums() -> Iterator[Sums]:
         groups = shards(judge.n_users)
-        calls = [(order.text, users.start, users.stop) for users in groups]
+        calls = [(text, users.start, users.stop) for users in groups]
         for number, found in enumerate(cluster.in_order("judge", calls, noted)):
             finished[number] = len(groups[number])
             yield found
@@ -71,7 +71,7 @@ def judge_shard(note: Note, text: str, first: int, last: int) -> Sums:
 @lru_cache(maxsize=1)
 def _judge(text: str) -> Judge:
     """A process keeps its model and its split for the next shard."""
-    order = Order(**json.loads(text))
+    order = JudgeOrder(**json.loads(text))
     encoders = named_encoders(order.classes, order.folder)
     recommender = Recommender.load(local_folder(order.model, "model", order.model_hash, order.copied), encoders)
     split = Split.load(local_folder(order.split, "split", order.split_hash, order.copied))

@@ -6,14 +6,14 @@ however many they are. A sum that the network forms (all-reduce) would round dif
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from milrec.training.batches import Sliced
+from milrec.training.batches import Batch, Sliced
 from milrec.training.progress import Validate
 from milrec.training.steps.adam import matrix
 from milrec.training.steps.slices import Made
@@ -33,30 +33,42 @@ class Shared:
         return range(self.rank, n_slices, self.world)
 
     def total(self, slices: Sliced, made: Made) -> Slopes:
-        mine = {batch.place: made(batch) for batch in slices.slices}
-        return sum_in_order(self._sent(mine.pop(place, None), place) for place in range(slices.n_slices))
-
-    def _sent(self, slopes: Slopes | None, place: int) -> Slopes:
-        """The slopes of a slice: from here to all others, or from its owner to here."""
         if self.world == 1:
-            assert slopes is not None
-            return slopes
+            return sum_in_order(made(batch) for batch in slices.slices)
+        return sum_in_order(self._in_turn(slices, made))
+
+    def _in_turn(self, slices: Sliced, made: Made) -> Iterator[Slopes]:
+        """The slopes of all slices; one of our own is computed while others send theirs, and no sooner."""
+        waiting = iter(slices.slices)
+        mine = _next(waiting, made)
+        for place in range(slices.n_slices):
+            if place % self.world == self.rank:
+                assert mine is not None
+                yield self._sent(mine, place, slices.iteration)
+                mine = _next(waiting, made)
+            else:
+                yield self._sent(None, place, slices.iteration)
+
+    def _sent(self, slopes: Slopes | None, place: int, iteration: int) -> Slopes:
+        """The slopes of a slice: from here to all others, or from its owner to here."""
         owner = place % self.world
-        head = self._head(slopes)
+        head = self._head(slopes, iteration)
         dist.broadcast(head, owner)
-        counts = dict(zip(self.shapes, head[1:].tolist(), strict=True))
+        if head[0].item() != iteration:
+            raise RuntimeError(f"a process is at step {head[0].item():.0f}, and this one is at {iteration}")
+        counts = dict(zip(self.shapes, head[2:].tolist(), strict=True))
         rows, values = self._packed(slopes, counts)
         for part in (rows, values):
             if len(part):
                 dist.broadcast(part, owner)
-        return slopes or self._unpacked(head[0].item(), counts, rows, values)
+        return slopes or self._unpacked(head[1].item(), counts, rows, values)
 
-    def _head(self, slopes: Slopes | None) -> Tensor:
-        """The loss, and how many rows of each weight there are."""
-        head = torch.full((1 + len(self.shapes),), _NOTHING, dtype=torch.float64)
+    def _head(self, slopes: Slopes | None, iteration: int) -> Tensor:
+        """The step, the loss, and how many rows of each weight there are."""
+        head = torch.full((2 + len(self.shapes),), _NOTHING, dtype=torch.float64)
         if slopes is not None:
-            head[0] = slopes.loss
-            for place, name in enumerate(self.shapes, start=1):
+            head[0], head[1] = iteration, slopes.loss
+            for place, name in enumerate(self.shapes, start=2):
                 if (slope := slopes.by_weight.get(name)) is not None:
                     head[place] = _ALL if slope.rows is None else len(slope.rows)
         return head
@@ -89,6 +101,11 @@ class Shared:
             found[name] = Slope(own, values[first_value : first_value + size].view(n_rows, n_columns))
             first_value += size
         return Slopes(loss, found)
+
+
+def _next(waiting: Iterator[Batch], made: Made) -> Slopes | None:
+    batch = next(waiting, None)
+    return None if batch is None else made(batch)
 
 
 def measured_once(validate: Validate | None) -> Validate:

@@ -34,7 +34,7 @@ _PATIENCE = 60.0  # seconds that an interrupted fit has to write its checkpoint
 
 
 @dataclass(frozen=True)
-class Order:
+class FitOrder:
     """A fit in plain values."""
 
     split: str  # place
@@ -48,10 +48,10 @@ class Order:
     folder: str = ""
 
 
-def advance_on(cluster: Cluster, order: Order, report: Callable[[Progress], None]) -> None:
+def advance_on(cluster: Cluster, order: FitOrder, report: Callable[[Progress], None]) -> None:
     """Take all steps of a fit; afterwards its checkpoint holds the end of it."""
     refuse_unshared(cluster, order)
-    cluster.check([Path(order.checkpoint).parent])
+    cluster.check([Path(order.checkpoint).parent.parent], [order.split])
     storage = draft_folder(Path(order.checkpoint).parent)
     failure: list[BaseException] = []
     trainer = _trainer(cluster, order, storage)
@@ -76,7 +76,7 @@ def advance_on(cluster: Cluster, order: Order, report: Callable[[Progress], None
         shutil.rmtree(storage, ignore_errors=True)
 
 
-def refuse_unshared(cluster: Cluster, order: Order) -> None:
+def refuse_unshared(cluster: Cluster, order: FitOrder) -> None:
     """Refuse a fit that is not taken in steps, or a driver that Ray Train cannot work with."""
     if order.settings.get("training") is None:
         name = order.settings["model"]["model"]
@@ -92,16 +92,16 @@ def n_workers(nodes: list[Node], n_slices: int) -> tuple[int, int]:
     return number, next(k for k in range(most, 0, -1) if sum(node.n_cpus // k for node in nodes) >= number)
 
 
-def _trainer(cluster: Cluster, order: Order, storage: Path) -> Any:
+def _trainer(cluster: Cluster, order: FitOrder, storage: Path) -> Any:
     os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "30")  # a lost node is believed to be there a while
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    number, n_cpus = n_workers(cluster.nodes(), int(order.settings["training"]["slices"]))
+    number, n_cpus = n_workers(cluster.nodes(), int(order.settings["training"].get("slices", 1)))
     return TorchTrainer(
         take_part,
-        train_loop_config={"order": json.dumps(asdict(order)), "post": cluster.post, "n_cpus": n_cpus},
+        train_loop_config={"order": json.dumps(asdict(order)), "notebook": cluster.notebook, "n_cpus": n_cpus},
         torch_config=TorchConfig(backend="gloo"),
         scaling_config=ScalingConfig(
             num_workers=number if number == 1 else (1, number),  # elastic: fewer, if nodes are lost
@@ -123,14 +123,14 @@ def _refuse_unfinished(cluster: Cluster, failure: list[BaseException], checkpoin
     if "error" in noted:
         raise FitError(noted["error"])
     if failure:
-        raise ClusterError(f"the fit was given up after {_LOSSES} lost processes ({first_line(failure[0])})")
+        raise ClusterError(f"Ray Train gave the fit up ({first_line(failure[0])}); to go on, add `resume=True`")
     if not noted.get("finished") or not checkpoint.exists():
-        raise ClusterError(f"the fit has ended, and its checkpoint '{checkpoint}' is not there")
+        raise ClusterError(f"Ray Train ended the fit before its last step; '{checkpoint}' has what there is")
 
 
 def _interrupt(cluster: Cluster, group: threading.Thread) -> None:
     """Let the first process write a checkpoint."""
-    cluster.notebook.put.remote("stop", True)
+    cluster.pages.put.remote("stop", True)
     until = time.monotonic() + _PATIENCE
     while group.is_alive() and time.monotonic() < until and "stopped" not in (cluster.notes().get(_NOTE) or {}):
         group.join(_POLL)
@@ -148,21 +148,21 @@ def take_part(given: dict[str, Any]) -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(given["n_cpus"])
     torch.set_num_threads(given["n_cpus"])
-    post, first = ray.get_actor(given["post"]), dist.get_rank() == 0
-    if (ray.get(post.read.remote()).get(_NOTE) or {}).keys() & {"error", "stopped"}:
+    pages, first = ray.get_actor(given["notebook"]), dist.get_rank() == 0
+    if (ray.get(pages.read.remote()).get(_NOTE) or {}).keys() & {"error", "stopped"}:
         return  # this group is a new one, for which there is nothing to do
     try:
-        _advance(json.loads(given["order"]), _Reports(ray, post) if first else None)
+        _advance(json.loads(given["order"]), _Reports(ray, pages) if first else None)
     except MilrecError as error:
-        _end(ray, post, {"error": str(error)})
+        _end(ray, pages, {"error": str(error)})
     except OSError as error:
-        _end(ray, post, {"error": f"{system_sentence(error)} (on node {socket.gethostname()})"})
+        _end(ray, pages, {"error": f"{system_sentence(error)} (on node {socket.gethostname()})"})
     except KeyboardInterrupt:
-        _end(ray, post, {"stopped": True})
+        _end(ray, pages, {"stopped": True})
 
 
-def _end(ray: Any, post: Any, note: dict[str, Any]) -> None:
-    ray.get(post.put.remote(_NOTE, note))
+def _end(ray: Any, pages: Any, note: dict[str, Any]) -> None:
+    ray.get(pages.put.remote(_NOTE, note))
     raise RuntimeError(str(note))
 
 
@@ -172,7 +172,7 @@ def _advance(plain: dict[str, Any], reports: _Reports | None) -> None:
     from milrec.training.loop import advance
     from milrec.training.sections import Shape
 
-    order = Order(**plain)
+    order = FitOrder(**plain)
     settings = cast(GradientFit, fit_settings(order.settings, named_encoders(order.classes, order.folder)))
     split = Split.load(local_folder(order.split, "split", order.split_hash, order.copied))
     split = split.joined() if order.joined else split
@@ -197,18 +197,18 @@ def _advance(plain: dict[str, Any], reports: _Reports | None) -> None:
 class _Reports:
     """Notes how far a fit has come, and stops it if that is asked for."""
 
-    def __init__(self, ray: Any, post: Any) -> None:
-        self.ray, self.post, self.noted_at = ray, post, 0.0
+    def __init__(self, ray: Any, pages: Any) -> None:
+        self.ray, self.pages, self.noted_at = ray, pages, 0.0
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if now - self.noted_at < _POLL and progress.iteration != progress.total:
             return
         self.noted_at = now
-        self.post.put.remote(_NOTE, {name: value for name, value in vars(progress).items() if name != "history"})
-        if self.ray.get(self.post.read.remote()).get("stop"):
+        self.pages.put.remote(_NOTE, {name: value for name, value in vars(progress).items() if name != "history"})
+        if self.ray.get(self.pages.read.remote()).get("stop"):
             raise KeyboardInterrupt
 
     def finish(self) -> None:
         """All steps are taken, and the checkpoint says so."""
-        self.ray.get(self.post.put.remote(_NOTE, {"finished": True}))
+        self.ray.get(self.pages.put.remote(_NOTE, {"finished": True}))

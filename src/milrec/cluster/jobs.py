@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from milrec.cluster.fitting import n_workers
 from milrec.cluster.session import Cluster
 from milrec.cluster.tasks import Note
 from milrec.errors import MilrecError
@@ -26,7 +27,7 @@ class ClusterCrew:
     def __init__(self, cluster: Cluster, size: int | None = None) -> None:
         self.cluster = cluster
         self.size = size or cluster.n_cpus
-        self.n_cpus = max(1, min(cluster.n_cpus // self.size, max(node.n_cpus for node in cluster.nodes())))
+        self.n_cpus = n_workers(cluster.nodes(), self.size)[1]
 
     def hire(self, run: Path, events: queue.Queue[WorkerEvent]) -> Worker:
         return _ClusterWorker(self.cluster, self.n_cpus, run, events)
@@ -43,6 +44,7 @@ class _ClusterWorker:
 
     def start(self, job: Job) -> None:
         self.error = ""
+        (job.folder(self.run) / "result.json").unlink(missing_ok=True)  # of an earlier try, or of another job
         arguments = (str(self.run), job.model_dump_json())
         self.reference = self.cluster.start("job", job.name, arguments, self.n_cpus)
         self._watch = threading.Thread(target=self._follow, args=(job.name,), daemon=True)
@@ -52,7 +54,9 @@ class _ClusterWorker:
         if self._watch is not None:
             self._watch.join()
         self.reference = None
-        return job.outcome(self.run) or Broken(error=self.error or "its process ended without a result")
+        if self.error:
+            return Broken(error=self.error)
+        return job.outcome(self.run) or Broken(error="its process ended without a result")
 
     def interrupt(self) -> None:
         if self.reference is not None:
@@ -71,7 +75,7 @@ class _ClusterWorker:
                 if note is not None and note != seen:
                     seen = note
                     self._pass_on(note)
-            self.cluster.result(self.reference)
+            self.error = self.cluster.result(self.reference) or ""
         except MilrecError as error:
             self.error = str(error)
         except Exception as error:  # Ray's own: the task was cancelled, or the cluster is gone
@@ -85,8 +89,8 @@ class _ClusterWorker:
             self.events.put((self, event))
 
 
-def do_job(note: Note, run: str, text: str) -> None:
-    """On a node: do one job in a process of its own, as on one machine."""
+def do_job(note: Note, run: str, text: str) -> str | None:
+    """On a node: do one job in a process of its own, as on one machine; how that process died, if it did."""
     job = Job.model_validate_json(text)
     events: queue.Queue[WorkerEvent] = queue.Queue()
     process = JobProcess(Path(run), available(), events)
@@ -94,7 +98,8 @@ def do_job(note: Note, run: str, text: str) -> None:
         process.start(job)
         while (event := _next(events)) is not None and not isinstance(event, Ended):
             note(event.model_dump_json())
-        process.outcome(job)
+        outcome = process.outcome(job)
+        return outcome.error if isinstance(outcome, Broken) else None
     except BaseException:
         process.interrupt()
         raise

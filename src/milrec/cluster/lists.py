@@ -10,7 +10,9 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from milrec.cluster.places import local_folder, refuse_used, send_file, send_text
+from milrec.cluster.places import empty_place, joined_place, local_folder, refuse_used, send_file, send_text
 from milrec.cluster.session import Cluster
 from milrec.cluster.tasks import Note
 from milrec.data.interactions import Interactions
@@ -36,7 +38,7 @@ Told = Callable[[int, int], None]  # users that are done, and all users
 
 
 @dataclass(frozen=True)
-class Order:
+class ListOrder:
     """Which lists are wanted, in plain values: they travel as JSON."""
 
     model: str  # place
@@ -52,6 +54,11 @@ class Order:
     @property
     def text(self) -> str:
         return json.dumps(asdict(self))
+
+    @property
+    def read(self) -> list[str]:
+        """The places that nodes read from."""
+        return [self.model, *([] if self.known is None else [self.known])]
 
 
 @dataclass(frozen=True)
@@ -69,36 +76,43 @@ def plain_wishes(wishes: dict[str, Any]) -> dict[str, Any]:
     return {**wishes, **listed, "rules": rules}
 
 
-def write_file(cluster: Cluster, order: Order, n_users: int, out: Path, told: Told) -> Counts:
+def write_file(cluster: Cluster, order: ListOrder, n_users: int, out: Path, told: Told) -> Counts:
     """Lists of all users in one file."""
     unmet = 0
-    with new_file(out) as draft, tempfile.TemporaryDirectory(prefix=".parts-", dir=draft.parent) as folder:
-        cluster.check([Path(folder)])
+    with (
+        new_file(out) as draft,
+        tempfile.TemporaryDirectory(prefix=".parts-", dir=draft.parent, ignore_cleanup_errors=True) as folder,
+    ):
+        cluster.check([Path(folder)], order.read)
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def batches() -> Generator[pa.RecordBatch]:
             nonlocal unmet
-            for name, digest, own_unmet in _parts(cluster, order, n_users, f"{folder}/", told):
+            for name, digest, own_unmet in _parts(cluster, "lists", order, n_users, folder, told):
                 unmet += own_unmet
-                path = Path(folder) / name
-                yield from _checked_batches(path, digest)
-                path.unlink()
+                yield from _checked_batches(Path(folder) / name, digest)
+                (Path(folder) / name).unlink()
 
         whole = draft.with_name(f"whole{out.suffix}")
-        rows = write_batches(whole, batches())
+        with closing(batches()) as coming:
+            rows = write_batches(whole, coming)
         whole.replace(draft)
     return Counts(rows, unmet)
 
 
-def write_dataset(cluster: Cluster, order: Order, n_users: int, out: str, told: Told) -> Counts:
+def write_dataset(cluster: Cluster, order: ListOrder, n_users: int, out: str, told: Told) -> Counts:
     """Lists of all users as a partitioned data set, in a shared folder or in object storage."""
     if is_url(out):
         refuse_used(out)
-        cluster.check([])
-        parts, unmet = _dataset_parts(cluster, order, n_users, out, told)
-        send_text(manifest_text(parts, order.model_hash), _joined(out, MANIFEST))
+        cluster.check([], order.read)
+        try:
+            parts, unmet = _dataset_parts(cluster, order, n_users, out, told)
+            send_text(manifest_text(parts, order.model_hash), joined_place(out, MANIFEST))
+        except BaseException:
+            empty_place(out)
+            raise
     else:
         with new_dataset(Path(out)) as draft:
-            cluster.check([draft])
+            cluster.check([draft], order.read)
             parts, unmet = _dataset_parts(cluster, order, n_users, str(draft), told)
             for part in parts:
                 _refuse_changed(draft / part.file, part.sha256)
@@ -106,23 +120,24 @@ def write_dataset(cluster: Cluster, order: Order, n_users: int, out: str, told: 
     return Counts(sum(part.rows for part in parts), unmet)
 
 
-def _dataset_parts(cluster: Cluster, order: Order, n_users: int, out: str, told: Told) -> tuple[list[Part], int]:
-    found = list(_parts(cluster, order, n_users, out, told))
-    return [Part(**json.loads(text)) for text, _, _ in found], sum(unmet for _, _, unmet in found)
+def _dataset_parts(cluster: Cluster, order: ListOrder, n_users: int, out: str, told: Told) -> tuple[list[Part], int]:
+    found = list(_parts(cluster, "dataset", order, n_users, out, told))
+    return [Part(**part) for part, _ in found], sum(unmet for _, unmet in found)
 
 
-def _parts(cluster: Cluster, order: Order, n_users: int, out: str, told: Told) -> Iterator[tuple[str, str, int]]:
-    """For each shard what `make_part` gives."""
-    groups = shards(n_users)
-    calls = [(order.text, number, users.start, users.stop, out) for number, users in enumerate(groups)]
+def _parts(cluster: Cluster, task: str, order: ListOrder, n_users: int, out: str, told: Told) -> Iterator[Any]:
+    """What a task gives for each shard, in order."""
+    groups, text = shards(n_users), order.text
+    calls = [(text, number, users.start, users.stop, out) for number, users in enumerate(groups)]
     finished: dict[int, int] = {}
 
     def noted(notes: dict[str, Any]) -> None:
         for name, done in notes.items():
-            finished[int(name.rpartition("-")[2])] = done
+            number = int(name.rpartition("-")[2])
+            finished[number] = max(done, finished.get(number, 0))
         told(min(sum(finished.values()), n_users), n_users)
 
-    for number, part in enumerate(cluster.in_order("lists", calls, noted)):
+    for number, part in enumerate(cluster.in_order(task, calls, noted)):
         finished[number] = len(groups[number])
         yield part
 
@@ -143,38 +158,61 @@ def _refuse_changed(path: Path, digest: str) -> None:
             raise ClusterError(f"'{path}' has changed since a node wrote it: its hash differs")
 
 
-def _joined(place: str, name: str) -> str:
-    """The place of a file in object storage; what follows a question mark stays at the end."""
-    path, mark, options = place.partition("?")
-    return f"{path.rstrip('/')}/{name}{mark}{options}"
-
-
 # ---- on the nodes ----
 
 
-def make_part(note: Note, text: str, number: int, first: int, last: int, out: str) -> tuple[str, str, int]:
-    """The lists of some users, written to a place that ends with / for a part of a file, and of a data set otherwise.
+def make_arrow_part(note: Note, text: str, number: int, first: int, last: int, folder: str) -> tuple[str, str, int]:
+    """The lists of some users as an Arrow file in a folder: its name, its hash, and how many could not be as asked."""
+    made = _Made.of(text, range(first, last), note)
+    with _attempt(Path(folder) / f"part-{number:05d}.arrow") as draft:
+        digest = _write_arrow(draft, made.batches, made.schema)
+    return f"part-{number:05d}.arrow", digest, len(made.unmet)
 
-    Gives the part's name and hash, or its entry in the manifest, and how many lists could not be all they were to be.
-    """
-    order, users = Order(**json.loads(text)), range(first, last)
-    recommender, wishes = _recommender(text), order.wishes
-    unmet: list[str] = []
-    schema = recommender.list_schema(order.n, **wishes)
-    batches = recommender.recommend_all(order.n, lambda who, why: unmet.append(why), users, **wishes)
-    watched = _noting(batches, users, note)
+
+def make_dataset_part(
+    note: Note, text: str, number: int, first: int, last: int, out: str
+) -> tuple[dict[str, Any], int]:
+    """The lists of some users as a part of a data set: its entry in the manifest; how many could not be as asked."""
+    users = range(first, last)
+    made = _Made.of(text, users, note)
     if is_url(out):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / part_name(number)
-            part = write_part(path, watched, schema, users)
-            send_file(path, _joined(out, path.name))
-        return json.dumps(asdict(part)), part.sha256, len(unmet)
-    place = Path(out) / (f"part-{number:05d}.arrow" if out.endswith("/") else part_name(number))
-    with new_file(place) as draft:
-        if out.endswith("/"):
-            return place.name, _write_arrow(draft, watched, schema), len(unmet)
-        part = write_part(draft, watched, schema, users)
-    return json.dumps(asdict(part)), part.sha256, len(unmet)
+            part = write_part(path, made.batches, made.schema, users)
+            send_file(path, joined_place(out, path.name))
+    else:
+        with _attempt(Path(out) / part_name(number)) as draft:
+            part = write_part(draft, made.batches, made.schema, users)
+    return {**asdict(part), "file": part_name(number)}, len(made.unmet)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The lists of some users, as they come."""
+
+    batches: Iterator[pa.RecordBatch]
+    schema: pa.Schema
+    unmet: list[str]  # what could not be met, for each list of which that is true
+
+    @classmethod
+    def of(cls, text: str, users: range, note: Note) -> _Made:
+        order, recommender = ListOrder(**json.loads(text)), _recommender(text)
+        unmet: list[str] = []
+        batches = recommender.recommend_all(order.n, lambda who, why: unmet.append(why), users, **order.wishes)
+        return cls(_noting(batches, users, note), recommender.list_schema(order.n, **order.wishes), unmet)
+
+
+@contextmanager
+def _attempt(place: Path) -> Iterator[Path]:
+    """A file that appears at its place if the block succeeds. Each attempt has a name of its own and no lock: one whose
+    node has died may hold it for long.
+    """
+    draft = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
+    try:
+        yield draft
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _noting(batches: Iterator[pa.RecordBatch], users: range, note: Note) -> Iterator[pa.RecordBatch]:
@@ -198,7 +236,7 @@ def _write_arrow(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schem
 @lru_cache(maxsize=1)
 def _recommender(text: str) -> Recommender:
     """The model of an order: a process keeps it for the next shard."""
-    order = Order(**json.loads(text))
+    order = ListOrder(**json.loads(text))
     encoders = named_encoders(order.classes, order.folder)
     recommender = Recommender.load(local_folder(order.model, "model", order.model_hash, order.copied), encoders)
     if order.known is not None:

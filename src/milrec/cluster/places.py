@@ -6,11 +6,12 @@ the network once, whatever happens to it meanwhile, and processes of a node shar
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,11 +20,14 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from milrec.disk import draft_folder
+from milrec.disk import draft_folder, parse_json, sweep
 from milrec.errors import ClusterError, FolderError, SettingsError, first_line
+from milrec.locks import locked
 from milrec.storage import MANIFEST, is_url, open_folder
 
 _KEPT = 8  # folders in the cache of a node
+_POLL = 0.2  # seconds between two looks at a lock
+_LARGEST_MANIFEST = 1 << 27  # bytes
 
 
 def shared_place(place: str) -> str:
@@ -31,41 +35,89 @@ def shared_place(place: str) -> str:
     return place if is_url(place) else str(Path(place).resolve())
 
 
+def joined_place(place: str, name: str) -> str:
+    """The place of a file in object storage; what follows a question mark stays at the end."""
+    path, mark, options = place.partition("?")
+    return f"{path.rstrip('/')}/{name}{mark}{options}"
+
+
 def local_folder(place: str, kind: str, fingerprint: str | None = None, copied: bool = True) -> Path:
-    """A milrec folder on this node, checked; refused if its content has another hash than the given one."""
+    """A milrec folder on this node, to be loaded, which checks it; refused if its content has another hash."""
     if not is_url(place) and not copied:
         path = Path(place)
         _refuse_other(open_folder(path, kind).fingerprint(), fingerprint, place)
         return path
-    wanted = fingerprint or _fingerprint_at(place)
+    wanted = fingerprint or _fingerprint_of(_manifest_at(place))
     path = _cache() / wanted
-    if not path.exists():
-        _copy_to_cache(place, kind, path, wanted)
-    _used(path).touch()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(path):
+        if not _is_whole(path, wanted):
+            _remove(path)
+            _copy_to(path, place, kind, wanted)
+        _used(path).touch()
+        _forget_old(path)
     return path
 
 
-def _copy_to_cache(place: str, kind: str, path: Path, wanted: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process of a node at a time copies a folder; the others wait for it."""
+    lock = path.with_name(f"{path.name}.lock")
+    while True:
+        with locked(lock) as free:
+            if free:
+                yield
+                return
+        time.sleep(_POLL)
+
+
+def _is_whole(path: Path, wanted: str) -> bool:
+    """Whether the cache holds a folder with all its files; their content is checked when they are loaded."""
+    try:
+        found = parse_json((path / MANIFEST).read_text(encoding="utf-8"))
+        sizes = {name: entry["bytes"] for name, entry in found["files"].items()}
+        return _fingerprint_of(found) == wanted and all(
+            (path / name).stat().st_size == size for name, size in sizes.items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _copy_to(path: Path, place: str, kind: str, wanted: str) -> None:
+    sweep(path)  # what killed copies left
     draft = draft_folder(path)
     try:
         with storage_errors(place):
+            manifest = _manifest_at(place)
             system, root = _opened(place)
-            for name in [MANIFEST, *_manifest_at(place).get("files", {})]:
-                _copy(system, f"{root}/{name}", draft / Path(name).name)
-        found = open_folder(draft, kind).fingerprint()
-        _refuse_other(found, wanted, place)
-        with suppress(OSError):  # another process of this node was faster
-            draft.rename(path)
+            for name, size in {MANIFEST: _LARGEST_MANIFEST, **_sizes(manifest, place)}.items():
+                if not is_url(place) and (Path(place) / name).is_symlink():
+                    raise FolderError(f"'{place}' is damaged: '{name:.80}' is a link")
+                _copy(system, f"{root}/{name}", draft / name, size)
+        _refuse_other(open_folder(draft, kind).fingerprint(), wanted, place)
+        draft.rename(path)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    _forget_old(path.parent)
 
 
-def _copy(system: Any, source: str, target: Path) -> None:
+def _sizes(manifest: dict[str, Any], place: str) -> dict[str, int]:
+    """The files of a folder and their sizes; a name that leads out of the folder is refused."""
+    sizes = {}
+    for name, entry in manifest["files"].items():
+        size = entry.get("bytes") if isinstance(entry, dict) else None
+        if Path(name).name != name or type(size) is not int or size < 0:
+            raise FolderError(f"'{place}/{MANIFEST}' is damaged: its entry for file {name!r:.80} cannot be understood")
+        sizes[name] = size
+    return sizes
+
+
+def _copy(system: Any, source: str, target: Path, most: int) -> None:
+    """No more than so many bytes, and one: a file that is too long is then seen to be."""
+    left = most + 1
     with system.open_input_stream(source) as coming, target.open("wb") as file:
-        while content := coming.read(1 << 24):
+        while left and (content := coming.read(min(1 << 24, left))):
             file.write(content)
+            left -= len(content)
 
 
 def _refuse_other(found: str, wanted: str | None, place: str) -> None:
@@ -73,11 +125,9 @@ def _refuse_other(found: str, wanted: str | None, place: str) -> None:
         raise FolderError(f"'{place}' has changed since the command was started; start it again")
 
 
-def _fingerprint_at(place: str) -> str:
+def _fingerprint_of(manifest: dict[str, Any]) -> str:
     """The hash of a folder's content, as its manifest has it; what is then copied is compared with it."""
-    import hashlib
-
-    files = _manifest_at(place).get("files", {})
+    files = manifest.get("files", {})
     hashes = sorted((name, entry.get("sha256")) for name, entry in files.items() if isinstance(entry, dict))
     return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
@@ -87,10 +137,10 @@ def _manifest_at(place: str) -> dict[str, Any]:
         system, root = _opened(place)
         try:
             with system.open_input_stream(f"{root}/{MANIFEST}") as file:
-                found = json.loads(file.read(1 << 27))
+                found = parse_json(file.read(_LARGEST_MANIFEST).decode("utf-8"))
         except FileNotFoundError:
             raise FolderError(f"there is no milrec folder at '{place}': it has no file '{MANIFEST}'") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise FolderError(f"'{place}/{MANIFEST}' is not readable JSON") from None
     if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
         raise FolderError(f"'{place}/{MANIFEST}' was not written by milrec")
@@ -104,22 +154,27 @@ def _cache() -> Path:
     return Path(own) if own else Path(base) / "milrec" / "folders"
 
 
-def _forget_old(cache: Path) -> None:
+def _forget_old(newest: Path) -> None:
     """Keep the folders that were used last; processes that have mapped an older one are not disturbed."""
-    found = [path for path in cache.iterdir() if re.fullmatch("[0-9a-f]{64}", path.name)]
-    for path in sorted(found, key=_last_use, reverse=True)[_KEPT:]:
-        _used(path).unlink(missing_ok=True)
-        shutil.rmtree(path, ignore_errors=True)
+    others = [mark for mark in newest.parent.glob("*.used") if mark != _used(newest)]
+    for mark in sorted(others, key=lambda mark: mark.stat().st_mtime, reverse=True)[_KEPT - 1 :]:
+        with locked(mark.with_suffix(".lock")) as free:
+            if free:
+                _remove(mark.with_suffix(""))
+                mark.unlink(missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    """At once under another name, and then file by file."""
+    if path.exists():
+        gone = draft_folder(path)
+        path.replace(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def _used(path: Path) -> Path:
     """An empty file that was changed when a folder of the cache was used last."""
     return path.with_name(f"{path.name}.used")
-
-
-def _last_use(path: Path) -> float:
-    mark = _used(path)
-    return mark.stat().st_mtime if mark.exists() else 0.0
 
 
 def refuse_used(place: str) -> None:
@@ -131,12 +186,24 @@ def refuse_used(place: str) -> None:
         raise FolderError(f"'{place}' is not empty; choose another place")
 
 
+def empty_place(place: str) -> None:
+    """Remove what a command that failed has put into object storage, as far as that is possible."""
+    with suppress(Exception):
+        system, root = _opened(place)
+        system.delete_dir(root)
+
+
 def send_file(path: Path, place: str) -> None:
     """Write a file to object storage: it appears there whole or not at all."""
     with storage_errors(place):
         system, target = _opened(place)
-        with path.open("rb") as file, system.open_output_stream(target) as stream:
-            shutil.copyfileobj(file, stream, 1 << 24)
+        try:
+            with path.open("rb") as file, system.open_output_stream(target) as stream:
+                shutil.copyfileobj(file, stream, 1 << 24)
+        except BaseException:  # what was sent so far has become a file: Arrow ends an upload when it closes it
+            with suppress(Exception):
+                system.delete_file(target)
+            raise
 
 
 def send_text(text: str, place: str) -> None:
@@ -154,7 +221,7 @@ def _opened(place: str) -> tuple[Any, str]:
         system, path = fs.FileSystem.from_uri(place)
     except (pa.ArrowException, ValueError) as error:
         raise SettingsError(f"'{place}' is not a place that Arrow can open ({first_line(error)})") from None
-    return system, path
+    return system, path.rstrip("/")
 
 
 @contextmanager

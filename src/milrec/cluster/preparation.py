@@ -28,7 +28,7 @@ from milrec.data.streaming.collection import Bundle
 from milrec.data.streaming.pairs import Here, MergedBundle, merge
 from milrec.data.streaming.pieces import Piece, Report
 from milrec.data.streaming.spill import Spill
-from milrec.errors import ClusterError
+from milrec.errors import ClusterError, DataError
 
 _MOST_PIECES = 1_000
 
@@ -40,8 +40,8 @@ class Nodes:
     cluster: Cluster
 
     def read(self, blocks: Blocks, filters: Filters, spill: Spill, report: Report) -> list[Piece]:
-        self.cluster.check([spill.folder])
         groups = _groups([file.resolve() for file in blocks.files])
+        self.cluster.check([spill.folder], [str(groups[0][0])])
         asked = json.dumps(
             {
                 "columns": asdict(blocks.columns),
@@ -53,14 +53,14 @@ class Nodes:
         calls = [(asked, [str(file) for file in group], str(spill.folder)) for group in groups]
         try:
             found = list(self.cluster.in_order("read", calls, partial(_told, report)))
-        except ClusterError:
+        except DataError:
             return Here().read(blocks, filters, spill, report)
         checks = ValueChecks(filters, blocks.source)
         pieces = []
         for one in found:
             if not blocks.add(one["blocks"]):
-                fresh = Blocks(blocks.files, blocks.wanted, blocks.kind, blocks.allowed)
-                return Here().read(fresh, filters, spill, report)
+                Here().read(Blocks(blocks.files, blocks.wanted, blocks.kind, blocks.allowed), filters, spill, report)
+                raise DataError(f"{blocks.source} have ids of different types")
             checks.add(one["checks"])
             if one["blocks"]["n_rows"]:
                 pieces.append(spill.kept(Piece.opened(Path(one["folder"]), blocks.columns, one["piece"])))

@@ -1,8 +1,7 @@
 """A Ray cluster: started or joined, its nodes looked at before any work is handed out, and work done in order.
 
-Plain tasks, not Ray Data: a shard is a path and a number, its result goes to a file, and results are taken in the order
-of shards, a few at a time, so that neither order nor memory depends on the cluster. Ray starts a task again elsewhere
-if its process or its node dies.
+Plain tasks, not Ray Data: a task gets paths, numbers and texts, large results go to files, and results are taken in the
+order of tasks, a few ahead. Ray starts a task again elsewhere if its process or its node dies.
 """
 
 from __future__ import annotations
@@ -20,14 +19,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from milrec.cluster.tasks import Look, Post, look, work
-from milrec.errors import ClusterError, SettingsError, first_line
+from milrec.cluster.tasks import Look, Notebook, look, work
+from milrec.errors import ClusterError, DataError, SettingsError, first_line
 from milrec.kernels.threads import available
+from milrec.storage import MANIFEST, is_url
 
 _RETRIES = 5  # of a task whose process or node died
 _PATIENCE = 60.0  # seconds that a node may take to answer
 _POLL = 0.25  # seconds between two looks at the progress
 _AHEAD = 2  # tasks for each CPU that are handed out before others are done
+_MOST_WAITING = 16  # results that wait for one before them
 
 Notes = Callable[[dict[str, Any]], None]  # is shown what tasks have noted, by task
 
@@ -48,8 +49,8 @@ class Cluster:
     ray: Any
     address: str  # as the user gave it
     seconds: float  # that it took to start or join
-    post: str  # the name of the actor that tasks leave notes with
-    notebook: Any  # the actor itself, which ends with its last handle
+    notebook: str  # the name of the actor that tasks leave notes with
+    pages: Any  # the actor itself, which ends with its last handle
 
     @property
     def copies(self) -> bool:
@@ -70,24 +71,26 @@ class Cluster:
         return sum(node.n_cpus for node in self.nodes())
 
     def __str__(self) -> str:
-        """How large it is, and how long it took to begin."""
+        """How large it is, and how long it took to start."""
         nodes = self.nodes()
         n_cpus = sum(node.n_cpus for node in nodes)
-        return f"Ray: {_counted(len(nodes), 'node')}, {_counted(n_cpus, 'CPU')}; {self.seconds:.1f} s to begin"
+        return f"Ray: {_counted(len(nodes), 'node')}, {_counted(n_cpus, 'CPU')}; {self.seconds:.1f} s to start"
 
-    def check(self, shared: Sequence[Path]) -> None:
-        """Refuse a cluster with a node that has another milrec, or does not see a folder that has to be shared.
+    def check(self, written: Sequence[Path], read: Sequence[str] = ()) -> None:
+        """Refuse a cluster with a node that has another milrec, or does not see what has to be shared.
 
-        A folder that is not there yet lies in one that is.
+        Folders that are written are seen by a mark; what is read, a file or a milrec folder, must be there already.
         """
-        marks = {str(folder): _mark(_there(folder)) for folder in shared}
+        marks = {str(folder): _mark(_there(folder)) for folder in written}
+        there = {place: _first_file(place) for place in read if not is_url(place)}
         try:
             nodes = self.nodes()
             if not nodes:
                 raise ClusterError(f"the cluster '{self.address}' has no node with a CPU to work on")
-            asked = [(node, self._look(node, list(marks.values()))) for node in nodes]
+            all_of_it = {**marks, **there}
+            asked = [(node, self._look(node, list(all_of_it.values()))) for node in nodes]
             for node, answer in asked:
-                _refuse(node, self._answer(node, answer), marks)
+                _refuse(node, self._answer(node, answer), all_of_it)
         finally:
             for mark in marks.values():
                 Path(mark).unlink(missing_ok=True)
@@ -101,13 +104,13 @@ class Cluster:
         try:
             while taken < len(calls):
                 most = max(_AHEAD * self.n_cpus // n_cpus, 1)
-                while waiting and len(running) < most and waiting[0][0] < taken + 2 * most:
+                while waiting and len(running) < most and len(done) < _MOST_WAITING:
                     number, arguments = waiting.popleft()
-                    given = (task, f"{task}-{number}", self.post, version("milrec"), *arguments)
+                    given = (task, f"{task}-{number}", self.notebook, version("milrec"), *arguments)
                     running[doing.remote(*given)] = number
                 ready, _ = self.ray.wait(list(running), timeout=_POLL)
                 for one in ready:
-                    done[running.pop(one)] = self._result(one)
+                    done[running.pop(one)] = self.result(one)
                 notes(self.notes())
                 while taken in done:
                     yield done.pop(taken)
@@ -119,29 +122,30 @@ class Cluster:
     def start(self, task: str, name: str, arguments: Sequence[Any], n_cpus: int = 1) -> Any:
         """Hand out one task; a reference to its result."""
         doing = self.ray.remote(num_cpus=n_cpus, max_retries=_RETRIES)(work)
-        return doing.remote(task, name, self.post, version("milrec"), *arguments)
+        return doing.remote(task, name, self.notebook, version("milrec"), *arguments)
 
     def finished(self, reference: Any, seconds: float) -> bool:
         """Wait a little for a task."""
         return bool(self.ray.wait([reference], timeout=seconds)[0])
 
-    def result(self, reference: Any) -> Any:
-        return self._result(reference)
-
     def notes(self) -> dict[str, Any]:
-        """What tasks have noted last, by task."""
-        found: dict[str, Any] = self.ray.get(self.notebook.read.remote())
+        """What tasks have noted last, by task; nothing, while the notebook is being started again."""
+        try:
+            found: dict[str, Any] = self.ray.get(self.pages.read.remote(), timeout=_PATIENCE)
+        except self.ray.exceptions.RayError:
+            return {}
         return found
 
-    def _result(self, reference: Any) -> Any:
+    def result(self, reference: Any) -> Any:
+        """Of a task that has ended; what went wrong there is an error here."""
         try:
             found = self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:
             raise error.as_instanceof_cause() from None
         except self.ray.exceptions.RayError as error:
-            raise ClusterError(f"a task was lost {_RETRIES + 1} times ({_said(error)})") from None
+            raise ClusterError(f"a task could not be done, though it was tried again ({_said(error)})") from None
         if "error" in found:
-            raise ClusterError(found["error"])
+            raise (DataError if found["of_data"] else ClusterError)(found["error"])
         return found["result"]
 
     def _look(self, node: Node, marks: list[str]) -> Any:
@@ -167,12 +171,18 @@ def _refuse(node: Node, found: Look, marks: dict[str, str]) -> None:
             f"node {node.address} has milrec {found['version']}, and this is {version('milrec')}; "
             "install the same version everywhere"
         )
-    for folder, mark in marks.items():
+    for place, mark in marks.items():
         if mark not in found["seen"]:
             raise ClusterError(
-                f"node {node.address} does not see '{folder}'; use a folder that all nodes share, or object storage "
+                f"node {node.address} does not see '{place}'; use a folder that all nodes share, or object storage "
                 "(s3://…)"
             )
+
+
+def _first_file(place: str) -> str:
+    """What shows that a node sees a place: the manifest of a milrec folder, or the file itself."""
+    manifest = Path(place) / MANIFEST
+    return str(manifest if manifest.exists() else place)
 
 
 def _counted(number: int, name: str) -> str:
@@ -215,23 +225,28 @@ def joined(address: str) -> Iterator[Cluster]:
     started = time.monotonic()
     _init(ray, address)
     try:
-        post = f"milrec-{uuid.uuid4().hex}"
-        notebook = _opened_post(ray, post, address)
-        yield Cluster(ray, address, time.monotonic() - started, post, notebook)
+        notebook = f"milrec-{uuid.uuid4().hex}"
+        pages = _opened_notebook(ray, notebook, address)
+        yield Cluster(ray, address, time.monotonic() - started, notebook, pages)
     finally:
         ray.shutdown()
 
 
 def _init(ray: Any, address: str) -> None:
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": f"milrec-{uuid.uuid4().hex}"}
+    quiet: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+        "namespace": f"milrec-{uuid.uuid4().hex}",
+    }
     if address == "local":
-        ray.init("local", num_cpus=available(), include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
-        return
-    if address != "auto":
+        quiet |= {"num_cpus": available(), "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    elif address != "auto":
         _refuse_unreachable(address)
     try:
         ray.init(address, **quiet)
     except Exception as error:  # Ray raises many kinds
+        if address == "local":
+            raise ClusterError(f"Ray cannot be started on this machine ({_said(error)})") from None
         where = "this machine is not part of a Ray cluster" if address == "auto" else f"'{address}' cannot be joined"
         raise ClusterError(f"{where} ({_said(error)}); start Ray with: ray start") from None
 
@@ -239,22 +254,22 @@ def _init(ray: Any, address: str) -> None:
 def _refuse_unreachable(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise SettingsError(f"`cluster` must be local, auto or HOST:PORT, not '{address}'")
+        raise SettingsError(f"`cluster` must be local, auto, HOST:PORT or ray://HOST:PORT, not '{address}'")
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except OSError as error:
         raise ClusterError(f"no Ray cluster answers at '{address}' ({error.strerror or error})") from None
 
 
-def _opened_post(ray: Any, name: str, address: str) -> Any:
+def _opened_notebook(ray: Any, name: str, address: str) -> Any:
     """Notes are kept where this process is, or on any node if it is outside."""
-    options: dict[str, Any] = {"name": name, "num_cpus": 0}
+    options: dict[str, Any] = {"name": name, "num_cpus": 0, "max_restarts": -1}
     if not address.startswith("ray://"):
         here = ray.get_runtime_context().get_node_id()
         options["scheduling_strategy"] = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
-    post = ray.remote(Post).options(**options).remote()
+    pages = ray.remote(Notebook).options(**options).remote()
     try:
-        ray.get(post.read.remote(), timeout=_PATIENCE)
+        ray.get(pages.read.remote(), timeout=_PATIENCE)
     except Exception as error:
-        raise ClusterError(f"the cluster does not run milrec's tasks ({_said(error)})") from None
-    return post
+        raise ClusterError(f"the cluster cannot run milrec ({_said(error)}); install it on every node") from None
+    return pages

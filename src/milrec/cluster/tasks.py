@@ -14,10 +14,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypedDict
 
-from milrec.errors import MilrecError, system_sentence
+from milrec.errors import DataError, MilrecError, system_sentence
 
 _TASKS = {  # by name, the function that does it; it is called with a way to note progress, and its arguments
-    "lists": "milrec.cluster.lists:make_part",
+    "lists": "milrec.cluster.lists:make_arrow_part",
+    "dataset": "milrec.cluster.lists:make_dataset_part",
     "judge": "milrec.cluster.evaluation:judge_shard",
     "job": "milrec.cluster.jobs:do_job",
     "read": "milrec.cluster.preparation:read_files",
@@ -33,7 +34,7 @@ class Look(TypedDict):
     seen: list[str]
 
 
-class Post:
+class Notebook:
     """Where tasks leave notes on their progress: the last one of each."""
 
     def __init__(self) -> None:
@@ -51,22 +52,37 @@ def look(marks: list[str]) -> Look:
     return {"version": version("milrec"), "seen": [mark for mark in marks if Path(mark).exists()]}
 
 
-def work(task: str, name: str, post: str, wanted: str, *arguments: Any) -> dict[str, Any]:
+def work(task: str, name: str, notebook: str, wanted: str, *arguments: Any) -> dict[str, Any]:
     """Do a task; an error that has a sentence is part of the result."""
     import ray
 
+    here = socket.gethostname()
     if version("milrec") != wanted:
-        return {"error": f"node {socket.gethostname()} has milrec {version('milrec')}, and {wanted} is needed"}
+        return _failed(f"node {here} has milrec {version('milrec')}, and {wanted} is needed")
     use_granted_threads(ray)
-    notes = ray.get_actor(post)
     module, function = _TASKS[task].split(":")
     try:
-        found = getattr(import_module(module), function)(lambda text: notes.put.remote(name, text), *arguments)
-        return {"result": found}
+        return {"result": getattr(import_module(module), function)(_noting(ray, notebook, name), *arguments)}
+    except DataError as error:
+        return _failed(str(error), of_data=True)
     except MilrecError as error:
-        return {"error": str(error)}
+        return _failed(f"{error} (on node {here})")
     except OSError as error:
-        return {"error": f"{system_sentence(error)} (on node {socket.gethostname()})"}
+        return _failed(f"{system_sentence(error)} (on node {here})")
+
+
+def _failed(sentence: str, of_data: bool = False) -> dict[str, Any]:
+    """Something is wrong with the user's data, or with something else."""
+    return {"error": sentence, "of_data": of_data}
+
+
+def _noting(ray: Any, notebook: str, name: str) -> Note:
+    """Leave notes in the notebook; where there is none at the moment, work goes on without."""
+    try:
+        pages = ray.get_actor(notebook)
+    except (ValueError, ray.exceptions.RayError):
+        return lambda text: None
+    return lambda text: pages.put.remote(name, text)
 
 
 def use_granted_threads(ray: Any) -> int:

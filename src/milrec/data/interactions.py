@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
-from milrec.data.pairs import empty_pairs, item_counts, pair_users, pairs_matrix, read_pairs, take, write_pairs
+from milrec.data.pairs import empty_pairs, item_counts, read_pairs, take, with_numbers, write_pairs
 from milrec.data.stored import read_arrays, read_counts, read_ids, write_table
 from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError, cut
 from milrec.storage import Draft, Manifest, new_folder, opened_folder, require_files
@@ -240,10 +240,9 @@ def numbers_in(ids: pa.ChunkedArray, known: pa.ChunkedArray, what: str) -> npt.N
 
 def renumbered(pairs: csr_array, whose: Interactions, other: Interactions) -> csr_array:
     """Pairs in the numbers that another set uses for the same ids; ids that it does not have are left out."""
-    users = numbers_in(whose.users["id"], other.users["id"], "user")[pair_users(pairs)]
-    items = numbers_in(whose.items["id"], other.items["id"], "item")[pairs.indices]
-    both = (users >= 0) & (items >= 0)
-    return pairs_matrix(users[both], items[both], pairs.data[both], other.adopted.shape)
+    users = numbers_in(whose.users["id"], other.users["id"], "user")
+    items = numbers_in(whose.items["id"], other.items["id"], "item")
+    return with_numbers(pairs, users, items, other.adopted.shape)
 
 
 def _read_truth(manifest: Manifest, shape: tuple[int, int]) -> Truth:

@@ -78,6 +78,25 @@ def take(pairs: csr_array, rows: Numbers, columns: Numbers) -> csr_array:
     return _assembled(blocks, int(ends[-1]), (len(rows), pairs.shape[1]))
 
 
+def with_numbers(pairs: csr_array, users: Numbers, items: Numbers, shape: tuple[int, int]) -> csr_array:
+    """The same pairs by other numbers of users and items; those whose number is -1 are left out."""
+    kept = np.flatnonzero(users >= 0)
+    if not (_ascend(users[kept]) and _ascend(items[items >= 0])):  # not as milrec writes ids
+        own, other = users[pair_users(pairs)], items[pairs.indices]
+        both = (own >= 0) & (other >= 0)
+        return pairs_matrix(own[both], other[both], pairs.data[both], shape)
+    most = int(item_counts(pairs)[items >= 0].sum())
+    named = _assembled(_in_columns(pairs, items.astype(np.int32)), most, (pairs.shape[0], shape[1]))
+    named = take(named, kept, np.arange(shape[1]))
+    counts = np.zeros(shape[0], dtype=np.int64)
+    counts[users[kept]] = np.diff(named.indptr)
+    return csr_array((named.data, named.indices, _starts_of(counts)), shape=shape)
+
+
+def _ascend(numbers: Numbers) -> bool:
+    return bool((np.diff(numbers) > 0).all())
+
+
 def pairs_where(pairs: csr_array, mask: npt.NDArray[np.bool_]) -> csr_array:
     """The pairs whose mask is true."""
     blocks = (_chosen(pairs, mask[first:last], start, stop) for start, stop, first, last in _pieces(pairs))
@@ -193,8 +212,16 @@ def _room(size: int, kind: type[np.number[Any]]) -> npt.NDArray[Any]:
         return np.empty(size, dtype=kind)
     n_bytes = size * np.dtype(kind).itemsize
     with tempfile.TemporaryFile() as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, n_bytes)
-        else:
-            file.truncate(n_bytes)
+        _take_room(file.fileno(), n_bytes)
         return np.memmap(file, dtype=kind, mode="r+", shape=(size,)).view(np.ndarray)
+
+
+def _take_room(handle: int, n_bytes: int) -> None:
+    """Room on the disk; where there is not enough, the error says on which: $TMPDIR names another."""
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, n_bytes)
+        else:
+            os.truncate(handle, n_bytes)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from None

@@ -1,7 +1,7 @@
 """Lists × metrics → Evaluation.
 
 Every user with held-out items gets a list of 200 items, and every measure is read off these lists in one pass, a shard
-of users at a time: memory does not grow with their number, and shards can be judged anywhere.
+of users at a time: what is kept of each user is these measures, and shards can be judged anywhere.
 """
 
 from __future__ import annotations

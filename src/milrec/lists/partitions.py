@@ -18,7 +18,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from milrec.disk import draft_folder, read_text, replace_folder, sweep, sync_file, system_errors
+from milrec.disk import (
+    draft_folder,
+    leftovers,
+    read_text,
+    replace_folder,
+    restore_folder,
+    sweep,
+    sync_file,
+    system_errors,
+)
 from milrec.errors import FolderError, SettingsError
 from milrec.lists.export import Grouped, check_list_file
 from milrec.lists.shards import SHARD
@@ -101,6 +110,8 @@ def new_dataset(place: Path) -> Iterator[Path]:
     place = place.resolve()
     refuse_in_the_way(place)
     with only_writer(place), system_errors(place):
+        if not place.exists() and (retired := leftovers(place, "old")):
+            restore_folder(retired[0], place)  # a process was killed while it replaced the data set
         sweep(place)
         draft = draft_folder(place)
         try:

@@ -169,8 +169,6 @@ def fingerprint(train: Interactions, settings: GradientFit, seed: int) -> str:
     """What two fits must share to be the same fit: data, settings (except how often to write) and seed."""
     plain = settings.model_dump()
     plain["training"].pop("checkpoint_seconds")
-    if plain["training"]["slices"] == 1:  # as in checkpoints of before there were slices
-        plain["training"].pop("slices")
     return json.dumps([plain, seed, train.fingerprint()], sort_keys=True)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from milrec.metrics.names import known_measure
 from milrec.settings import Section
@@ -123,6 +123,14 @@ class TrainingSettings(Section):
         description="leave users with fewer than two items out of the steps: they do not show which items go together; "
         "unset: if they have less than half of the adopted pairs and 100 others are left",
     )
+
+    @model_serializer(mode="wrap")
+    def _without_one_slice(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As before there were slices, if there is one: folders, runs and checkpoints of then are of the same fit."""
+        values: dict[str, Any] = plain(self)
+        if values.get("slices") == 1:
+            del values["slices"]
+        return values
 
     @field_validator("measure")
     @classmethod

@@ -30,9 +30,8 @@ class Slopes:
 
     def times(self, share: float) -> Slopes:
         """Those of a slice that has this share of the users of a step."""
-        for slope in self.by_weight.values():
-            slope.values.mul_(share)
-        return Slopes(self.loss * share, self.by_weight)
+        by_weight = {name: Slope(slope.rows, slope.values * share) for name, slope in self.by_weight.items()}
+        return Slopes(self.loss * share, by_weight)
 
 
 def sum_in_order(parts: Iterable[Slopes]) -> Slopes:
