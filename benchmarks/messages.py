@@ -30,6 +30,7 @@ from milrec.training.steps.slopes import Slopes, sum_in_order
 
 _SHAPES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("20,000 items", 20_000, {}),
+    ("20,000 items, 5,000 users in a step", 20_000, {"batch_size": 5_000}),
     ("200,000 items", 200_000, {}),
     ("200,000 items, 5,000 users in a step", 200_000, {"batch_size": 5_000}),
 )

@@ -57,5 +57,5 @@ def _joined(several: list[Slope]) -> Slope:
     first = several[0].values
     values = torch.zeros(len(rows), first.shape[1], dtype=first.dtype, device=first.device)
     for places, slope in zip(own, several, strict=True):
-        values[torch.from_numpy(np.searchsorted(rows, places)).to(first.device)] += slope.values
+        values.index_add_(0, torch.from_numpy(np.searchsorted(rows, places)).to(first.device), slope.values)
     return Slope(rows, values)
