@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+import milrec
 from milrec.data import pairs as module
+from milrec.data.interactions import Interactions
 from milrec.data.pairs import added, item_counts, pair_users, pairs_where, take, with_numbers, without
 
 
@@ -86,3 +89,21 @@ def test_pairs_by_other_numbers(pairs: csr_array, data: st.DataObject) -> None:
         if users[user] >= 0 and items[item] >= 0:
             expected[users[user], items[item]] = pairs[user, item]
     same(with_numbers(pairs, users, items, (10, 10)), csr_array(expected))
+
+
+def test_a_fit_of_large_data_has_the_same_weights(small_catalogue: Interactions, tmp_path: Path) -> None:
+    """Everything that is derived lies in files here; nothing does, where there is room for it in memory."""
+
+    def weights(name: str) -> dict[str, np.ndarray]:
+        milrec.split_interactions(small_catalogue, seed=0).save(tmp_path / name)
+        split = milrec.Split.load(tmp_path / name)
+        fitted = milrec.fit(split, n_factors=6, iterations=10).fitted
+        return {name: value.numpy() for name, value in fitted.model.saved_tensors().items()}
+
+    in_files = weights("in-files")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_TOGETHER", 1 << 22)
+        patch.setattr(module, "_LARGE", 1 << 24)
+        in_memory = weights("in-memory")
+    for name, values in in_memory.items():
+        np.testing.assert_array_equal(in_files[name], values)
