@@ -23,7 +23,6 @@ from benchmarks.clock import machine
 from milrec.cluster.lists import ListOrder, plain_wishes, write_file
 from milrec.cluster.session import joined
 from milrec.data.interactions import Interactions
-from milrec.kernels.threads import ahead
 from milrec.lists.export import write_batches
 from milrec.storage import open_folder, write_json
 
@@ -81,7 +80,7 @@ def write_alone(model: Path, out: Path) -> float:
     """Load the model, make all lists and write them."""
     started = time.perf_counter()
     recommender = milrec.load(model)
-    write_batches(out, ahead(recommender.recommend_all(), 2))  # as the command does
+    write_batches(out, recommender.recommend_all())
     return time.perf_counter() - started
 
 

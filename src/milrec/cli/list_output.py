@@ -12,7 +12,6 @@ import pyarrow as pa
 from milrec.cli.output import note, say, table_of_lists
 from milrec.cli.progress import progress_bar
 from milrec.data.interactions import Interactions
-from milrec.kernels.threads import ahead
 from milrec.lists.export import write_batches
 from milrec.lists.partitions import is_dataset, new_dataset, part_name, write_manifest, write_part
 from milrec.lists.query import Wishes
@@ -76,8 +75,7 @@ class AskedLists:
                 rows = self._write_dataset(Path(out), report)
             else:
                 batches = self.recommender.recommend_all(self.n, self._keep_unmet, **self.wishes)
-                made = ahead(batches, 2)  # while some are written, others are made
-                rows = write_batches(Path(out), made, lambda done: report(min(done, total), total))
+                rows = write_batches(Path(out), batches, lambda done: report(min(done, total), total))
         self._say_written(rows, len(self.unmet), out)
 
     def _write_dataset(self, out: Path, report: Callable[[int, int | None], None]) -> int:
