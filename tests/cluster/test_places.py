@@ -41,7 +41,12 @@ def copied(folder: Path) -> Path:
 def test_a_folder_is_copied_once_under_its_hash(cache, folders, monkeypatch):
     copies: list[str] = []
     copy = places._copy_to
-    monkeypatch.setattr(places, "_copy_to", lambda *given: (copies.append(given[1]), copy(*given)))
+
+    def counted(path, place, kind, wanted):
+        copies.append(place)
+        copy(path, place, kind, wanted)
+
+    monkeypatch.setattr(places, "_copy_to", counted)
     threads = [threading.Thread(target=copied, args=(folders[0],)) for _ in range(4)]
     for thread in threads:
         thread.start()
