@@ -82,7 +82,7 @@ def refuse_unshared(cluster: Cluster, order: FitOrder) -> None:
         name = order.settings["model"]["model"]
         raise SettingsError(f"model '{name}' is not fitted in steps that machines could share; leave `cluster` out")
     if cluster.remote_driver:
-        raise SettingsError("Ray Train does not work through ray://; run `fit` on a node of the cluster, or as a job")
+        raise SettingsError("Ray Train does not work through ray://; fit on a node of the cluster, or submit a job")
 
 
 def n_workers(nodes: list[Node], n_slices: int) -> tuple[int, int]:

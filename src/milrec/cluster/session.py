@@ -110,14 +110,21 @@ class Cluster:
                     running[doing.remote(*given)] = number
                 ready, _ = self.ray.wait(list(running), timeout=_POLL)
                 for one in ready:
-                    done[running.pop(one)] = self.result(one)
+                    number = running.pop(one)
+                    done[number] = self.result(one)
                 notes(self.notes())
                 while taken in done:
                     yield done.pop(taken)
                     taken += 1
         finally:
-            for one in running:
-                self.ray.cancel(one, force=False)
+            self._cancel(list(running))
+
+    def _cancel(self, running: list[Any]) -> None:
+        """End tasks, and wait until they have: Ray does not bear it if a driver leaves in the middle of that."""
+        for one in running:
+            self.ray.cancel(one, force=False)
+        if running:
+            self.ray.wait(running, num_returns=len(running), timeout=_PATIENCE)
 
     def start(self, task: str, name: str, arguments: Sequence[Any], n_cpus: int = 1) -> Any:
         """Hand out one task; a reference to its result."""
