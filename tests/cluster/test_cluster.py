@@ -235,7 +235,9 @@ def test_a_wrong_address(place):
         address = f"127.0.0.1:{free.getsockname()[1]}"
     asked = ("recommend", "model", "--all", "--out", "x.csv", "--cluster")
     assert f"no Ray cluster answers at '{address}'" in said(command(*asked, address, cwd=place))
-    assert "must be local, auto, HOST:PORT or ray://HOST:PORT, not 'nowhere'" in said(command(*asked, "nowhere", cwd=place))
+    assert "must be local, auto, HOST:PORT or ray://HOST:PORT, not 'nowhere'" in said(
+        command(*asked, "nowhere", cwd=place)
+    )
     few = command("recommend", "model", "--user", "1", "--cluster", "local", cwd=place)
     assert "--cluster is for --all" in said(few)
 
