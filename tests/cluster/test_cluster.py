@@ -151,7 +151,11 @@ def test_lists_as_a_data_set(cluster, place):
     (place / "mine").mkdir()
     (place / "mine" / "thesis.tex").write_text("…")
     refused = command(*asked, "mine/", "--cluster", cluster.address, cwd=place)
-    assert refused.returncode == 1 and "holds no lists of milrec" in refused.stderr
+    assert refused.returncode == 1 and "holds something other than lists of milrec" in refused.stderr
+    (place / "shared" / "notes.txt").write_text("mine")
+    refused = command(*asked, "shared/", cwd=place)
+    assert refused.returncode == 1 and "holds something other than lists of milrec" in refused.stderr
+    assert (place / "shared" / "notes.txt").read_text() == "mine"
 
 
 def test_measures_are_the_same(cluster, place):

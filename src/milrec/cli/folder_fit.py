@@ -14,7 +14,7 @@ from milrec.cli.output import note, say
 from milrec.cli.progress import FitDisplay
 from milrec.data.splits import Split
 from milrec.disk import make_folders, remove_empty, sweep
-from milrec.errors import FolderError
+from milrec.errors import FolderError, SettingsError
 from milrec.locks import only_writer
 from milrec.storage import alone_at, open_folder, refuse_if_in_the_way, remove_file
 from milrec.training.sections import Shape
@@ -38,7 +38,10 @@ class SharedFit:
     def opened(self, settings: FitSettings) -> Iterator[Cluster]:
         from milrec.cluster.session import joined
 
-        if settings.training is not None and settings.training.slices == 1:
+        if settings.training is None:
+            name = settings.model.model
+            raise SettingsError(f"model '{name}' is not fitted in steps that machines could share; leave --cluster out")
+        if settings.training.slices == 1:
             note("slices is 1, so one process takes all steps; to share them, set slices (docs/scale.md)")
         with joined(self.address) as cluster:
             note(str(cluster))

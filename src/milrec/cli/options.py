@@ -58,7 +58,7 @@ Cluster = Annotated[
         "--cluster",
         metavar="local|auto|HOST:PORT",
         help="Do it on a Ray cluster: one started on this machine, the one that it is part of, or the one at an "
-        "address. The result is the same. Needs milrec[cluster].",
+        "address. The result is the same. Needs the extra: pip install 'milrec\\[cluster]'.",
     ),
 ]
 

@@ -127,13 +127,16 @@ def refuse_in_the_way(place: Path) -> None:
         raise FolderError(f"folder '{place.parent}' does not exist; create it, or write '{place.name}/' elsewhere")
     if place.exists() and not place.is_dir():
         raise FolderError(f"'{place}' is a file; name a folder for the lists")
-    if place.is_dir() and any(place.iterdir()) and not _holds_lists(place):
-        raise FolderError(f"'{place}' is not empty and holds no lists of milrec; choose another place")
+    if place.is_dir() and any(place.iterdir()) and not _holds_nothing_else(place):
+        raise FolderError(f"'{place}' holds something other than lists of milrec; choose another place")
 
 
-def _holds_lists(place: Path) -> bool:
+def _holds_nothing_else(place: Path) -> bool:
+    """Whether a folder holds lists of milrec, and not a single file of somebody's beside them."""
     try:
         found: Any = json.loads(read_text(place / MANIFEST))
-    except (OSError, ValueError, RecursionError):
+        ours = {MANIFEST, *(part["file"] for part in found["parts"])}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return False
-    return isinstance(found, dict) and {name: found.get(name) for name in _KIND} == _KIND
+    is_ours = {name: found.get(name) for name in _KIND} == _KIND
+    return is_ours and all(path.name in ours and path.is_file() for path in place.iterdir())
