@@ -16,7 +16,7 @@ import milrec
 from commands import milrec as command
 from commands import succeeds
 from milrec.data.interactions import Interactions
-from milrec.disk import system_errors
+from milrec.disk.files import system_errors
 from test_storage import contents, names
 
 SIZE = 3 << 20  # bytes of the small disk
@@ -130,7 +130,7 @@ def test_a_fit_that_was_stopped_by_a_full_disk_resumes_to_the_same_weights(
     monkeypatch.setattr(FitDisplay, "report", real)
     empty(disk)
     assert done.returncode == 1 and sentence_of(done).startswith("milrec: the disk is full")
-    assert "Stopped; to continue: milrec fit split --out broken --resume" in done.stdout
+    assert "Stopped; to resume: milrec fit split --out broken " in done.stdout
     assert names(disk / "broken.partial") == ["checkpoint.safetensors"] and not (disk / "broken").exists()
     succeeds("fit", "split", "--out", "broken", *QUICK, "--resume", cwd=disk)
     succeeds("fit", "split", "--out", "unbroken", *QUICK, cwd=disk)

@@ -12,9 +12,9 @@ import pytest
 import milrec
 from commands import milrec as command
 from commands import succeeds
-from milrec.disk import draft_folder, exchange, leftovers, retired_folder
+from milrec.disk.files import draft_folder, exchange, leftovers, retired_folder
+from milrec.disk.locks import held, only_writer
 from milrec.errors import FolderError
-from milrec.locks import held, only_writer
 from milrec.storage import new_file, new_folder, open_folder, reserved, write_json
 from pausing import held as held_at
 from test_storage import contents, names, saved
@@ -232,7 +232,7 @@ def test_nothing_is_put_back_into_a_place_that_is_taken(tmp_path: Path) -> None:
 
 def test_a_lock_that_was_removed_while_we_waited_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its holder removes the file and lets go between our opening and our locking it, and a third process comes."""
-    from milrec import locks
+    from milrec.disk import locks
 
     real, calls = locks._try_lock, []
 
@@ -278,7 +278,7 @@ def test_writing_a_file_that_another_process_writes_is_refused(tmp_path: Path) -
 def test_an_older_folder_is_put_back_at_once_if_the_new_one_cannot_take_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    monkeypatch.setattr("milrec.disk.exchange", lambda one, other: False)
+    monkeypatch.setattr("milrec.disk.files.exchange", lambda one, other: False)
     before = contents(saved(tmp_path / "mine"))
     real = Path.replace
     renames: list[Path] = []
@@ -320,7 +320,7 @@ def test_an_older_folder_comes_back_if_the_exchange_cannot_be_made_to_last(
         if folder == tmp_path:
             raise error
 
-    monkeypatch.setattr("milrec.disk.sync_folder", fails)
+    monkeypatch.setattr("milrec.disk.files.sync_folder", fails)
     with pytest.raises(type(error)):
         saved(tmp_path / "mine", words="new", replace=True)
     assert names(tmp_path) == ["mine"] and contents(tmp_path / "mine") == before
@@ -340,7 +340,7 @@ def test_no_lock_is_written_through_a_link_or_into_a_file_of_somebody_else(tmp_p
     (tmp_path / "first.lock").touch()
     os.link(tmp_path / "first.lock", tmp_path / ".twice.lock")
     for name in ("linked", "own", "folder", "twice"):
-        with pytest.raises(FolderError, match="is needed as a lock, and is something else"):
+        with pytest.raises(FolderError, match="should be a lock file, but it is something else"):
             saved(tmp_path / name)
     assert (tmp_path / "precious.txt").read_text() == "mine"
     assert (tmp_path / ".own.lock").read_text() == "notes of somebody"
@@ -358,7 +358,7 @@ def test_what_is_at_the_place_of_checkpoints_stays(work: Path, tmp_path: Path, t
         (place / "notes.txt").write_text("mine")
     before = contents(tmp_path) if place.is_dir() else place.read_text()
     said = refused("fit", work / "split", "--out", tmp_path / "m", "--model", "popularity", "--force", cwd=tmp_path)
-    assert "m.partial' is needed for checkpoints, and holds other things" in said
+    assert "m.partial' should hold checkpoints, but it holds other files" in said
     assert before == (contents(tmp_path) if place.is_dir() else place.read_text())
 
 

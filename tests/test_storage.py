@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from milrec.disk.locks import locked
+from milrec.disk.manifest import FORMAT_VERSION
 from milrec.errors import FolderError
-from milrec.locks import locked
 from milrec.storage import (
-    FORMAT_VERSION,
     MANIFEST,
+    check_files,
     folder_kind,
     new_file,
     new_folder,
     open_folder,
     read_json,
-    require_files,
     write_json,
     write_manifest,
 )
@@ -216,7 +216,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("a file")
-    with pytest.raises(FolderError, match="there is no data folder"):
+    with pytest.raises(FolderError, match=r"'.*mine' is a file, not a data folder; run `milrec prepare` on it first"):
         open_folder(tmp_path / "mine", "data")
 
 
@@ -305,7 +305,7 @@ def test_a_newer_version_is_refused_with_the_cure(tmp_path: Path) -> None:
 def test_a_version_that_is_no_number_from_1_up_is_refused(tmp_path: Path, version: Any) -> None:
     saved(tmp_path / "mine")
     change_manifest(tmp_path / "mine", version=version)
-    with pytest.raises(FolderError, match="is not a whole number from 1 up"):
+    with pytest.raises(FolderError, match="is not a whole number of 1 or more"):
         open_folder(tmp_path / "mine", "data")
 
 
@@ -331,9 +331,9 @@ def test_a_file_that_the_manifest_does_not_list_must_not_be_read(tmp_path: Path)
     saved(tmp_path / "mine")
     (tmp_path / "mine" / "guest.txt").write_text("who vouches for me?")
     manifest = open_folder(tmp_path / "mine", "data")
-    require_files(manifest, ["words.txt", "numbers.bin"])
+    check_files(manifest, ["words.txt", "numbers.bin"])
     with pytest.raises(FolderError, match=r"does not list 'guest\.txt'"):
-        require_files(manifest, ["words.txt", "guest.txt"])
+        check_files(manifest, ["words.txt", "guest.txt"])
 
 
 # Single files
@@ -382,8 +382,26 @@ def test_json_never_holds_nan(tmp_path: Path, number: float) -> None:
 def test_json_that_is_not_there_or_not_json_is_a_folder_error(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match="there is no file"):
         read_json(tmp_path / "absent.json")
-    with pytest.raises(FolderError, match="is not readable JSON"):
+    with pytest.raises(FolderError, match="cannot be read \\(Is a directory\\)"):
         read_json(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"user,item\n", "the mistake is in line 1"),
+        (b'{"a": 1,\n"b"', "the mistake is in line 2"),
+        (b" \n", "it is empty"),
+        (b"\xff\xfe", "it is not text in UTF-8"),
+        (b"[" * 100_000, "it is nested too deep"),
+        (b'{"a": 1, "a": 2}', "a key occurs twice in one object"),
+    ],
+)
+def test_a_file_that_is_not_json_is_refused_in_plain_words(tmp_path: Path, content: bytes, fault: str) -> None:
+    (tmp_path / "plays.csv").write_bytes(content)
+    with pytest.raises(FolderError) as error:
+        read_json(tmp_path / "plays.csv")
+    assert str(error.value) == f"'{tmp_path / 'plays.csv'}' is not readable JSON ({fault})"
 
 
 # The hash of the manifest itself
@@ -431,7 +449,7 @@ def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
     path = tmp_path / ".lock"
     code = f"""
 from pathlib import Path
-from milrec.locks import locked
+from milrec.disk.locks import locked
 with locked(Path({str(path)!r})) as mine:
     print(mine, flush=True)
     input()
@@ -460,7 +478,7 @@ def test_a_folder_is_put_in_place_of_another_as_windows_wants_it(
         assert not Path(to).is_dir(), "refused by Windows"
         return rename(folder, to)
 
-    monkeypatch.setattr("milrec.disk._WINDOWS", True)
+    monkeypatch.setattr("milrec.disk.files._WINDOWS", True)
     monkeypatch.setattr(Path, "replace", strict)
     (tmp_path / "mine").mkdir()
     for content in ("first", "second"):

@@ -1,4 +1,4 @@
-"""Files and folders that appear complete or not at all, and that are checked before they are used.
+"""Files and folders that appear complete or not at all, and whose files are checked before they are read.
 
 Everything milrec keeps (data, splits, models, runs) is a folder with a `milrec.json` that names its kind, its format
 version, its facts, the size and SHA-256 of every other file, and a SHA-256 of its own content. A folder is
@@ -11,13 +11,13 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from milrec.disk import (
+from milrec.disk.files import (
     draft_folder,
     leftovers,
     make_folders,
@@ -32,35 +32,19 @@ from milrec.disk import (
     sync_file,
     system_errors,
 )
+from milrec.disk.locks import only_writer
+from milrec.disk.manifest import KINDS, checked_manifest, hash_of
+from milrec.disk.manifest import MANIFEST as MANIFEST
+from milrec.disk.manifest import Manifest as Manifest
 from milrec.errors import FolderError, cut
 from milrec.interrupts import pause_point
-from milrec.locks import only_writer
 
-MANIFEST = "milrec.json"
-KINDS = ("data", "split", "model", "run")
-FORMAT_VERSION = 2  # the newest that is read; a folder is written in the oldest that can hold it
 _LONGEST_NAME = 230  # bytes: a name on a disk has at most 255, and a draft's is longer by `..milrec-XXXXXXXX.tmp`
-_KEYS = {"format", "kind", "version", "facts", "files"}
 
 
 def is_url(place: str) -> bool:
     """Whether a place is in object storage, such as s3://bucket/folder, and not a path."""
     return "://" in place
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What `milrec.json` says about a folder whose files have been checked."""
-
-    path: Path
-    kind: str
-    facts: dict[str, Any]
-    hashes: dict[str, str]
-
-    def fingerprint(self) -> str:
-        """One hash for the content of the whole folder, independent of its name, place and date."""
-        content = json.dumps(sorted(self.hashes.items())).encode()
-        return hashlib.sha256(content).hexdigest()
 
 
 @dataclass
@@ -121,8 +105,19 @@ def read_json(path: Path) -> Any:
         return parse_json(read_text(path))
     except FileNotFoundError:
         raise FolderError(f"there is no file '{path}'") from None
-    except (ValueError, RecursionError, OSError) as error:
-        raise FolderError(f"'{path}' is not readable JSON ({error})") from None
+    except OSError as error:
+        raise FolderError(f"'{path}' cannot be read ({error.strerror or error})") from None
+    except (ValueError, RecursionError) as error:
+        raise FolderError(f"'{path}' is not readable JSON ({_json_fault(error)})") from None
+
+
+def _json_fault(error: ValueError | RecursionError) -> str:
+    """What is wrong with a text that should be JSON, in words of ours rather than of Python's parser."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"the mistake is in line {error.lineno:,}" if error.doc.strip() else "it is empty"
+    if isinstance(error, UnicodeError):
+        return "it is not text in UTF-8"
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
 def _refuse_long_name(path: Path) -> None:
@@ -139,7 +134,7 @@ def alone_at(path: Path, kind: str) -> Iterator[Path]:
     """
     place = Path(path).resolve()
     if not place.name:
-        raise FolderError(f"'{path}' is not a place for a {kind} folder; choose another one")
+        raise FolderError(f"'{path}' cannot be a {kind} folder; choose another place")
     _refuse_long_name(place)
     try:
         made = make_folders(place.parent)
@@ -221,28 +216,41 @@ def folder_kind(path: Path) -> str | None:
     return kind if kind in KINDS else None
 
 
-def open_folder(path: Path, kind: str) -> Manifest:
-    """Check all of a folder (kind, version, the size and hash of every file) and return its manifest."""
+def open_manifest(path: Path, kind: str) -> Manifest:
+    """Check what a folder says about itself (kind, version, hash of the manifest); its files are not looked at."""
     path = Path(path)
     bring_back(path)
     if not path.is_dir():
-        raise FolderError(f"there is no {kind} folder '{path}'")
+        raise FolderError(_no_folder(path, kind))
     if not (path / MANIFEST).is_file():
         raise FolderError(f"'{path}' is not a milrec {kind} folder: it has no file '{MANIFEST}'")
-    found = read_json(path / MANIFEST)
-    _check_header(path, kind, found)
-    _check_manifest(path, found)
-    facts, files = found.get("facts"), found.get("files")
-    if not isinstance(facts, dict) or not isinstance(files, dict):
-        raise FolderError(f"'{path / MANIFEST}' is damaged: 'facts' or 'files' is missing")
-    for name, expected in files.items():
-        _check_file(path, name, expected)
-    return Manifest(path, kind, facts, {name: entry["sha256"] for name, entry in files.items()})
+    return checked_manifest(path, kind, read_json(path / MANIFEST))
+
+
+def _no_folder(path: Path, kind: str) -> str:
+    """Why there is no folder at a place, and what to do about it."""
+    place = str(path).replace(":/", "://", 1)  # a path has single slashes
+    if is_url(place):
+        return f"'{place}' is in object storage, which only a cluster reads; copy the folder to this machine first"
+    if path.is_file() and kind == "data":
+        return f"'{path}' is a file, not a data folder; run `milrec prepare` on it first"
+    if path.is_file() and kind == "split":
+        return f"'{path}' is a file; a split folder is needed (milrec prepare, then milrec split)"
+    if path.is_file():
+        return f"'{path}' is a file; a {kind} folder is needed"
+    return f"there is no {kind} folder '{path}'"
+
+
+def open_folder(path: Path, kind: str) -> Manifest:
+    """Check all of a folder (kind, version, the size and hash of every file) and return its manifest."""
+    manifest = open_manifest(path, kind)
+    check_files(manifest, manifest.hashes)
+    return manifest
 
 
 @contextmanager
 def opened_folder(path: Path, kind: str) -> Iterator[Manifest]:
-    """A checked folder to be read in the block; refused at the end if another took its place meanwhile.
+    """A folder to be read in the block, each file once it is checked; refused if another took its place meanwhile.
 
     Files are found by their names: some of those that were read may then belong to the one, and some to the other.
     """
@@ -250,7 +258,7 @@ def opened_folder(path: Path, kind: str) -> Iterator[Manifest]:
     bring_back(path)
     before = _identity(path)
     try:
-        yield open_folder(path, kind)
+        yield open_manifest(path, kind)
     except FolderError:
         if _identity(path) == before:
             raise
@@ -266,46 +274,20 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
-def require_files(manifest: Manifest, names: list[str]) -> None:
-    """Refuse a folder whose manifest does not list a file that is about to be read."""
+def check_files(manifest: Manifest, names: Iterable[str]) -> None:
+    """Refuse a folder if a file that is about to be read is not listed, missing, or changed since it was saved."""
     for name in names:
         if name not in manifest.hashes:
             raise FolderError(f"'{manifest.path}' is damaged: its manifest does not list '{name}'")
+        _check_file(manifest, name)
 
 
-def _check_header(path: Path, kind: str, found: Any) -> None:
-    if not isinstance(found, dict) or found.get("format") != "milrec":
-        raise FolderError(f"'{path / MANIFEST}' was not written by milrec")
-    if found.get("kind") not in KINDS:
-        raise FolderError(f"'{path / MANIFEST}' is damaged: '{found.get('kind')!s:.40}' is not a kind of folder")
-    if found["kind"] != kind:
-        raise FolderError(f"'{path}' is a {found['kind']} folder; a {kind} folder is needed")
-    version = found.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise FolderError(
-            f"'{path / MANIFEST}' is damaged: format version {version!r:.40} is not a whole number from 1 up"
-        )
-    if version > FORMAT_VERSION:
-        raise FolderError(
-            f"'{path}' has format version {version!r:.40}, and this milrec reads up to {FORMAT_VERSION}; upgrade milrec"
-        )
-
-
-def _check_manifest(path: Path, found: dict[str, Any]) -> None:
-    """Compare a manifest with its own hash. The oldest folders have none; otherwise no key may be unknown."""
-    said = {name: value for name, value in found.items() if name != "sha256"}
-    if not set(said) <= _KEYS or ("sha256" in found and found["sha256"] != _hash_of(said)):
-        raise FolderError(f"'{path / MANIFEST}' is damaged: it has changed since it was saved (its hash differs)")
-
-
-def _check_file(path: Path, name: str, expected: Any) -> None:
-    if Path(name).name != name or not isinstance(expected, dict) or set(expected) != {"bytes", "sha256"}:
-        raise FolderError(f"'{path / MANIFEST}' is damaged: its entry for file {name!r:.80} cannot be understood")
-    file = path / name
+def _check_file(manifest: Manifest, name: str) -> None:
+    path, file = manifest.path, manifest.path / name
     try:
         if file.is_symlink() or not file.is_file():
             raise FolderError(f"'{path}' is damaged: file '{name:.80}' is missing")
-        same = file.stat().st_size == expected["bytes"] and _sha256(file) == expected["sha256"]
+        same = file.stat().st_size == manifest.sizes[name] and file_hash(file) == manifest.hashes[name]
     except OSError as error:
         raise FolderError(f"'{path}': file '{name:.80}' cannot be read ({error.strerror})") from None
     if not same:
@@ -321,7 +303,7 @@ def write_manifest(folder: Path, kind: str, facts: dict[str, Any], files: dict[s
         "facts": facts,
         "files": files,
     }
-    write_json(folder / MANIFEST, {**manifest, "sha256": _hash_of(manifest)})
+    write_json(folder / MANIFEST, {**manifest, "sha256": hash_of(manifest)})
 
 
 def _checked_in(folder: Path) -> dict[str, Any]:
@@ -330,16 +312,11 @@ def _checked_in(folder: Path) -> dict[str, Any]:
     for file in sorted(folder.iterdir()):
         readable(file)
         sync_file(file)
-        files[file.name] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+        files[file.name] = {"bytes": file.stat().st_size, "sha256": file_hash(file)}
     return files
 
 
-def _hash_of(manifest: dict[str, Any]) -> str:
-    """One hash for the content of a manifest, independent of its layout: that of plain JSON, as it is read back."""
-    plain = json.loads(json.dumps(manifest))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(file: Path) -> str:
+def file_hash(file: Path) -> str:
+    """The SHA-256 of a file."""
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

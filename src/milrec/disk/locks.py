@@ -90,7 +90,7 @@ def _opened(lock: Path) -> int:
     except OSError as error:
         if error.errno not in _IN_THE_WAY:
             raise
-        raise FolderError(f"'{lock}' is needed as a lock, and is something else; remove it") from None
+        raise FolderError(f"'{lock}' should be a lock file, but it is something else; remove it") from None
 
 
 def _refuse_foreign(lock: Path, handle: int) -> None:
@@ -100,7 +100,7 @@ def _refuse_foreign(lock: Path, handle: int) -> None:
         ours = not text or set(json.loads(text)) == {"process", "host", "since"}
         if ours and stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
             return
-    raise FolderError(f"'{lock}' is needed as a lock, and is something else; remove it")
+    raise FolderError(f"'{lock}' should be a lock file, but it is something else; remove it")
 
 
 def _is_still(lock: Path, handle: int) -> bool:
