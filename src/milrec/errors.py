@@ -20,6 +20,8 @@ import os
 import re
 from collections.abc import Iterable
 
+from milrec.suggestions import close_names, did_you_mean
+
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -39,7 +41,14 @@ class SettingsError(MilrecError):
 
 
 class UnknownIdError(MilrecError):
-    """A user or an item that the data or the model does not know."""
+    """A user or an item that the data or the model does not know.
+
+    As long as nothing is suggested in its place, `unknown` is its id (the first of several), and `what` is it.
+    """
+
+    def __init__(self, sentence: str = "", unknown: str = "", what: str = "") -> None:
+        super().__init__(sentence)
+        self.unknown, self.what = unknown, what
 
 
 class FolderError(MilrecError):
@@ -60,6 +69,18 @@ class BusyError(MilrecError):
 
 class FitError(MilrecError):
     """A fit cannot continue."""
+
+
+class SmallDataWarning(UserWarning):
+    """There is too little data, or too little is held out, for measures to say much."""
+
+
+class ReadingWarning(UserWarning):
+    """Something worth knowing about a source that was read; it is in `reading["note"]` of the result too."""
+
+
+class SkippedItemsWarning(UserWarning):
+    """Adopted or rejected items that the model does not know were skipped, as asked."""
 
 
 def first_line(error: BaseException) -> str:
@@ -84,7 +105,20 @@ NO_PROBABILITIES = (
 
 def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The sentence for a name that is not in a list, followed by the list."""
-    return f"unknown {what} '{cut(name)}'; known {what}s: {', '.join(sorted(known))}"
+    names = sorted(known)
+    plural = f"{what}es" if what.endswith("s") else f"{what}s"
+    return f"unknown {what} '{cut(name)}'{hint(name, names)}; known {plural}: {', '.join(names) or 'none'}"
+
+
+def hint(name: object, known: Iterable[str]) -> str:
+    """What may have been meant by an unknown name, in brackets; nothing if no known name is like it."""
+    close = close_names(name, known)
+    return f" ({did_you_mean(close)})" if close else ""
+
+
+def counted(number: int, name: str) -> str:
+    """The number of some things: 1 user, 2 users."""
+    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
 
 
 def cut(value: object, most: int = 80) -> str:

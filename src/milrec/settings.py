@@ -13,8 +13,8 @@ from typing import Any, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from milrec.disk import read_text
-from milrec.errors import SettingsError, cut
+from milrec.disk.files import read_text
+from milrec.errors import SettingsError, cut, hint
 
 S = TypeVar("S", bound="Settings")
 _LARGEST_NUMBER = 3.4e38  # single precision ends just above
@@ -43,7 +43,7 @@ class Section(Settings):
 def build(settings: type[S], values: Mapping[str, Any], where: str = "") -> S:
     """Settings from plain values; a mistake becomes an error of one sentence."""
     if not isinstance(values, Mapping):
-        raise SettingsError(f"{where or 'a section of settings'} is not a table of settings but {shown(values)}")
+        raise SettingsError(f"{where or 'a section of settings'} must be a table of settings, not {shown(values)}")
     try:
         return settings.model_validate(dict(values))
     except ValidationError as error:
@@ -73,8 +73,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise SettingsError(f"there is no file '{path}'") from None
+    except tomllib.TOMLDecodeError as error:
+        what, _, where = str(error).removesuffix(")").rpartition(" (at ")
+        raise SettingsError(f"'{path}' is not valid TOML: {what[:1].lower()}{what[1:]} at {where}") from None
     except (ValueError, RecursionError, OSError) as error:
-        raise SettingsError(f"'{path}' is not readable TOML ({error})") from None
+        raise SettingsError(f"'{path}' cannot be read as TOML ({error})") from None
 
 
 def sentence_of(errors: Sequence[Any], form: type[BaseModel], where: str = "", noun: str = "setting") -> str:
@@ -85,14 +88,38 @@ def sentence_of(errors: Sequence[Any], form: type[BaseModel], where: str = "", n
     named = f"{noun} '{key}'{place}"
     message: str = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        return f"unknown {named}; known {noun}s: {', '.join(owner.model_fields)}"
+        close = hint(key.rpartition(".")[2], owner.model_fields)
+        return f"unknown {named}{close}; known {noun}s: {', '.join(owner.model_fields)}"
     if not key:
         return message + place
     if first["type"] == "missing":
         return f"{named} is missing"
     if first["type"] == "value_error":
         return f"{named}: {message}"
-    return f"{named} is {shown(first['input'])}: {message[0].lower()}{message[1:]}"
+    return f"{named} is {shown(first['input'])}; {_plain(message)}"
+
+
+_PLAIN = {
+    "Input should be ": "it must be ",
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "text",
+    "a valid list": "a list",
+    "a valid boolean": "true or false",
+    "a valid dictionary": "an object",
+    ", unable to parse string as an integer": "",
+    ", unable to parse string as a number": "",
+    ", unable to interpret input": "",
+}
+
+
+def _plain(message: str) -> str:
+    """What pydantic says of a value, in plain words."""
+    for theirs, ours in _PLAIN.items():
+        message = message.replace(theirs, ours)
+    return message[0].lower() + message[1:]
 
 
 def shown(value: Any) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 import milrec
 from milrec.data.reading.columns import Columns, chosen_columns, listed, refuse_repeated, title_columns
-from milrec.data.reading.tables import read_titles, rows_of
+from milrec.data.reading.tables import rows_of
+from milrec.data.reading.titles import read_titles
 from milrec.errors import DataError, cut
 from milrec.storage import open_folder
 

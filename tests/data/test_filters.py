@@ -89,7 +89,7 @@ def test_who_has_only_zero_counts_is_left_out() -> None:
 
 def test_a_negative_count_is_refused_with_its_row_and_the_cure() -> None:
     with pytest.raises(
-        DataError, match=r"the table has the count -2 in row 2; .*\(if these are ratings, give `adopt_min`\)"
+        DataError, match=r"the count in row 2 of the table is -2; .*\(if these are ratings, give `adopt_min`\)"
     ):
         prepared("ax ay", value=[1, -2])
 
@@ -169,7 +169,7 @@ def test_items_that_are_only_rejected_stay_where_no_adopter_is_asked_for() -> No
 @pytest.mark.parametrize("limit", [float("inf"), float("-inf"), float("nan"), "4"])
 @pytest.mark.parametrize("name", ["adopt_min", "reject_max", "min_per_user", "min_per_item"])
 def test_limits_are_finite_numbers(name: str, limit: Any) -> None:
-    with pytest.raises(DataError, match=f"`{name}` must be a number, and finite, not"):
+    with pytest.raises(DataError, match=f"`{name}` must be a finite number, not"):
         Filters(**{name: limit})
 
 

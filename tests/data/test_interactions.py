@@ -13,9 +13,9 @@ from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
 import milrec
-from milrec.data.interactions import Interactions, Truth, check_not_empty, numbers_of, sorted_ids
+from milrec.data.interactions import Interactions, Truth, check_not_empty, sorted_ids
 from milrec.data.pairs import empty_pairs, pair_users, pairs_matrix, take
-from milrec.errors import DataError, FolderError, UnknownIdError
+from milrec.errors import DataError, FolderError
 from milrec.storage import new_folder, open_folder
 
 
@@ -164,43 +164,6 @@ def test_whole_numbers_are_sorted_as_numbers() -> None:
     distinct, numbers = sorted_ids(pa.chunked_array([pa.array([10, 9]), pa.array([-1, 9])]))
     assert distinct.to_pylist() == [-1, 9, 10]
     assert numbers.tolist() == [2, 1, 0, 1]
-
-
-def test_ids_are_found_in_the_order_asked_for() -> None:
-    assert numbers_of(ids("a", "b", "c"), ["c", "a", "c"], "user").tolist() == [2, 0, 2]
-    assert numbers_of(ids("a", "b", "c"), [], "user").tolist() == []
-
-
-def test_the_text_of_a_whole_number_finds_it_and_the_other_way_round() -> None:
-    assert numbers_of(ids(7, 8), ["8", 7], "item").tolist() == [1, 0]
-    assert numbers_of(ids("7", "8"), [8, "7"], "item").tolist() == [1, 0]
-
-
-def test_an_unknown_id_is_named() -> None:
-    with pytest.raises(UnknownIdError, match=r"^unknown user 'x', 'y'$"):
-        numbers_of(ids("a", "b"), ["x", "a", "y"], "user")
-    with pytest.raises(UnknownIdError, match=r"'u4' and 2 more$"):
-        numbers_of(ids("a", "b"), [f"u{number}" for number in range(7)], "user")
-    with pytest.raises(UnknownIdError, match="unknown item 'Alien': the items here are whole numbers"):
-        numbers_of(ids(1, 2), ["Alien"], "item")
-
-
-@pytest.mark.parametrize("wanted", [None, 1.0, True, "", " ", "1.0", "0x1"])
-def test_what_is_no_whole_number_is_unknown_among_whole_numbers(wanted: Any) -> None:
-    with pytest.raises(UnknownIdError):
-        numbers_of(ids(0, 1, 2), [wanted], "item")
-
-
-@pytest.mark.parametrize("wanted", [10**20, -(10**20), str(2**63)])
-def test_a_number_beyond_64_bits_is_an_unknown_id(wanted: Any) -> None:
-    with pytest.raises(UnknownIdError):
-        numbers_of(ids(0, 1, 2), [wanted], "item")
-
-
-def test_a_text_that_is_not_unicode_is_an_unknown_id() -> None:
-    """JSON can say "\\ud800", so a request to the server can too."""
-    with pytest.raises(UnknownIdError):
-        numbers_of(ids("a", "b"), ["\ud800"], "item")
 
 
 # The data folder
@@ -361,3 +324,8 @@ def test_a_truth_that_does_not_fit_is_refused(tmp_path: Path, arrays: dict[str, 
     folder = rewritten(tmp_path / "data", "truth.safetensors", lambda path: save_file(zeros, path))
     with pytest.raises(FolderError, match=r"truth\.safetensors"):
         Interactions.load(folder)
+
+
+def test_counts_are_shown_in_good_english():
+    assert repr(milrec.read({"user": ["a"], "item": ["x"]})) == "<Interactions: 1 user, 1 item, 1 adopted pair>"
+    assert "2 users, 1 item, 2 adopted pairs" in repr(milrec.read({"user": ["a", "b"], "item": ["x", "x"]}))

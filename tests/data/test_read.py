@@ -87,7 +87,7 @@ def test_an_empty_folder_is_refused_in_every_format(tmp_path: Path, format: str)
 def test_the_columns_of_an_archive_cannot_be_chosen(tmp_path: Path) -> None:
     written(tmp_path / "ml" / "ratings.csv", FIVE_RATINGS)
     written(tmp_path / "ml" / "movies.csv", MOVIES)
-    with pytest.raises(DataError, match="the columns of the movielens format are known"):
+    with pytest.raises(DataError, match="the movielens format has fixed columns"):
         read_source(tmp_path / "ml", columns=Columns(user="userId"))
 
 
@@ -217,12 +217,12 @@ def test_a_part_of_a_table_is_read_by_its_mark(tmp_path: Path) -> None:
 
 
 def test_rows_of_an_archive_cannot_be_chosen(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="`time` and `where` are for tables"):
+    with pytest.raises(DataError, match="`title` and `where` are only for tables"):
         milrec.read(movielens(tmp_path), where={"rating": 5})
 
 
 def test_conditions_are_a_mapping() -> None:
-    with pytest.raises(DataError, match="`where` is a mapping of columns to values"):
+    with pytest.raises(DataError, match="`where` must be a mapping of columns to values"):
         milrec.read({"user": [1], "item": [1]}, where="test=0")
 
 
@@ -236,9 +236,10 @@ def test_conditions_are_read_from_texts() -> None:
         parse_conditions(["test=0", "test=1"])
 
 
-def test_an_unknown_filter_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_argument_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        DataError, match="unknown filter 'min_users'; known filters: adopt_min, min_per_item, min_per_user, reject_max"
+        DataError,
+        match=r"unknown argument 'min_users' \(did you mean 'min_per_user'\?\); known arguments: adopt_min, format",
     ):
         milrec.read({"user": [1], "item": [1]}, min_users=3)
 

@@ -20,7 +20,7 @@ import milrec
 from milrec.data.reading import sources
 from milrec.data.reading.read import read_source
 from milrec.data.reading.sources import Allowed
-from milrec.data.reading.tables import read_titles
+from milrec.data.reading.titles import read_titles
 from milrec.errors import DataError
 
 RATINGS = b"userId,movieId,rating,timestamp\n" + b"1,1,5,0\n"

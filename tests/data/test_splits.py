@@ -1,6 +1,7 @@
 """Splits: of the right sizes, without overlap, complete, and independent of the order of rows."""
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from scipy.sparse import csr_array
 
 import milrec
 from milrec.data.interactions import Interactions
+from milrec.data.sample_size import or_over_interactions, too_few, too_small, uncertainty
 from milrec.data.splits import HeldOut, Split, split_given, split_interactions, split_users
-from milrec.errors import DataError, FolderError, MilrecError, SettingsError
+from milrec.errors import DataError, FolderError, MilrecError, SettingsError, SmallDataWarning
 from milrec.storage import MANIFEST
 
 
@@ -595,3 +597,77 @@ def test_what_held_out_users_lists_must_find_can_be_cut_off(small_catalogue):
         assert hidden[several].tolist() == [wanted(int(n)) for n in (told + hidden)[several]]
     with pytest.raises(SettingsError, match="unknown rounding 'up'; known roundings: down, nearest"):
         split_users(small_catalogue, seed=0, rounding="up")
+
+
+# Too few users to judge
+
+
+def people(n_users: int, n_each: int) -> Interactions:
+    """Users with a few of a hundred items each."""
+    pairs = [(user, (7 * user + 13 * place) % 100) for user in range(n_users) for place in range(n_each)]
+    return milrec.read({"user": [user for user, _ in pairs], "item": [item for _, item in pairs]})
+
+
+def warned_of(split, *arguments, **values) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SmallDataWarning)
+        split(*arguments, **values)
+    return [str(one.message) for one in caught]
+
+
+def test_a_split_that_judges_few_users_says_so_at_once():
+    (sentence,) = warned_of(split_interactions, people(547, 1), 0)
+    judged = int((np.diff(split_interactions(people(547, 1), 0).test.targets.indptr) > 0).sum())
+    assert judged < 100
+    assert sentence.startswith(f"only {judged} of 547 users have a held-out test item, so measures may be off by ±0.")
+    (sentence,) = warned_of(split_users, people(300, 10), 0)
+    assert sentence.startswith("only 30 users have a held-out test item, so measures may be off by ±0.18; ")
+    assert sentence.endswith("use more data, or split over interactions, which judges about 195 of 300 users")
+
+
+def test_a_split_over_users_points_to_the_other_protocol_only_where_it_judges_more():
+    (sentence,) = warned_of(split_users, people(15, 1), 0)
+    assert sentence.endswith(", or split over interactions, which judges about 2 of 15 users")
+    assert or_over_interactions(60, np.full(200, 3)) == ""
+
+
+def test_a_split_without_users_for_validation_says_what_that_means_for_a_fit():
+    consequence = "no user has a held-out validation item, so a fit cannot stop early and has no probabilities"
+    (sentence,) = warned_of(split_interactions, people(3, 2), 0)
+    assert sentence.startswith("no user has a held-out test item, so ")
+    assert f"; {consequence}; use more data, or hold out" in sentence
+    (sentence,) = warned_of(split_interactions, people(30, 3), 0)
+    assert "validation item, so early stopping and probabilities are unreliable; use more data" in sentence
+
+
+def test_a_split_that_judges_nobody_says_so():
+    (sentence,) = warned_of(split_interactions, people(3, 2), 0)
+    assert sentence.startswith("no user has a held-out test item, so no model can be measured on the test part")
+
+
+def test_a_split_that_judges_a_small_share_says_so():
+    (sentence,) = warned_of(split_interactions, people(3000, 1), 0, 0.05)
+    assert sentence.endswith("measures say little about the others; use more data, or hold out more of it (`held_out`)")
+
+
+def test_a_split_of_enough_users_or_with_nothing_held_out_on_purpose_is_quiet():
+    assert warned_of(split_interactions, people(200, 20), 0) == []
+    assert warned_of(split_interactions, people(3, 2), 0, held_out=0.0) == []
+    data, later = people(200, 20), people(200, 25)
+    assert warned_of(split_given, data, later, 0) == [] and warned_of(split_given, data, later, 0, held_out=0.0) == []
+
+
+def test_a_hundred_users_are_enough_for_a_tenth_either_way():
+    assert uncertainty(100) < 0.1 < uncertainty(95)
+    assert too_few("test", 100, 100) is None and too_few("test", 99, 99) is not None
+    assert too_small("plays.csv", 1000, 1000) is None
+    assert too_small("plays.csv", 547, 220) == (
+        "'plays.csv' is small: after a split, at most 22 of 547 users can be judged, "
+        "and 100 are needed for measures within ±0.1"
+    )
+
+
+def test_a_table_that_was_not_read_is_refused():
+    for split in (milrec.split_interactions, milrec.split_users):
+        with pytest.raises(DataError, match="a split is made of interactions, not of dict"):
+            split({"user": [1], "item": [2]}, seed=0)

@@ -1,4 +1,4 @@
-"""CSV, TSV and Parquet tables are read exactly, or refused with the row and the cure."""
+"""CSV, TSV and Parquet tables are read exactly, or refused with the line or row and the cure."""
 
 import datetime
 import gzip
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 import milrec
 from milrec.data.reading.blocks import read_rows
 from milrec.data.reading.columns import Columns
-from milrec.data.reading.tables import Rows, read_titles, rows_of
+from milrec.data.reading.tables import Rows, rows_of
+from milrec.data.reading.text import first_line
+from milrec.data.reading.titles import read_titles
 from milrec.errors import DataError
 
 RATED = Columns(value="rating")
@@ -146,8 +149,8 @@ def test_unquoted_ids_keep_their_spaces_and_zeros(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", [",b", '"",b', "a,", 'a,""'])
-def test_an_empty_id_is_refused_with_its_row(tmp_path: Path, row: str) -> None:
-    with pytest.raises(DataError, match=r"row 2 has an empty id in column '(user|item)' of"):
+def test_an_empty_id_is_refused_with_its_line(tmp_path: Path, row: str) -> None:
+    with pytest.raises(DataError, match=r"line 3 has an empty id in column '(user|item)' of"):
         read_text(tmp_path, f"user,item\na,b\n{row}\n")
 
 
@@ -215,18 +218,18 @@ def test_a_header_without_a_line_end_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", ["a,b", "a,b,5,6"])
 @pytest.mark.parametrize("columns", [Columns(), RATED])
 def test_a_row_with_too_few_or_too_many_entries_is_refused(tmp_path: Path, row: str, columns: Columns) -> None:
-    with pytest.raises(DataError, match="Expected 3 columns"):
+    with pytest.raises(DataError, match=r"a row has [24] fields where the others have 3"):
         read_text(tmp_path, f"user,item,rating\na,b,5\n{row}\n", columns)
 
 
 @pytest.mark.parametrize("columns", [Columns(), RATED])
 def test_a_ragged_row_far_down_is_refused(tmp_path: Path, columns: Columns) -> None:
-    with pytest.raises(DataError, match="Expected 3 columns, got 2"):
+    with pytest.raises(DataError, match="a row has 2 fields where the others have 3"):
         read_text(tmp_path, "user,item,rating\n" + "a,b,5\n" * 200_000 + "a,b\n", columns)
 
 
 def test_a_table_in_another_encoding_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="UTF8"):
+    with pytest.raises(DataError, match="it is not valid UTF-8; save it as UTF-8"):
         read_text(tmp_path, "user,item\nMüller,b\n".encode("latin-1"))
 
 
@@ -255,21 +258,23 @@ def test_a_compressed_table_that_is_damaged_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["five", "4,5", "*", "1 2", "5 stars", "0x5"])
-def test_text_in_a_number_column_is_refused_with_its_row(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match=r"column 'rating' of '.*' has text '.*' in row 3; a number is needed") as error:
+def test_text_in_a_number_column_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(
+        DataError, match=r"column 'rating' of '.*' has text '.*' in line 4; a number is needed"
+    ) as error:
         read_text(tmp_path, f"user;item;rating\na;b;5\nc;d;4\ne;f;{text}\n", RATED)
     assert repr(text) in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "nan", "NaN", "NA", "null"])
-def test_a_missing_number_is_refused_with_its_row(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match=r"column 'rating' of .* has no number in row 2; remove or repair such rows"):
+def test_a_missing_number_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DataError, match=r"column 'rating' of .* has no number in line 3; remove or repair such rows"):
         read_text(tmp_path, f"user,item,rating\na,b,5\nc,d,{text}\n", RATED)
 
 
 @pytest.mark.parametrize(("text", "shown"), [("inf", "inf"), ("-inf", "-inf"), ("Infinity", "inf"), ("1e999", "inf")])
-def test_an_infinite_number_is_refused_with_its_row(tmp_path: Path, text: str, shown: str) -> None:
-    with pytest.raises(DataError, match=f"column 'rating' of .* has {shown} in row 2"):
+def test_an_infinite_number_is_refused_with_its_line(tmp_path: Path, text: str, shown: str) -> None:
+    with pytest.raises(DataError, match=f"column 'rating' of .* has {shown} in line 3"):
         read_text(tmp_path, f"user,item,rating\na,b,5\nc,d,{text}\n", RATED)
 
 
@@ -314,8 +319,16 @@ def test_times_as_iso_texts_are_read_in_microseconds(tmp_path: Path, text: str, 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2020-13-01", "01.02.2020"])
 def test_times_that_are_not_understood_are_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match=r"column 'time' of .* holds times that cannot be read"):
+    with pytest.raises(DataError) as refused:
         read_text(tmp_path, f"user,item,time\na,b,2020-01-01\nc,d,{text}\n", Columns(time="time"))
+    said = f"has '{text}' in line 3; a time is needed: a number, or a date like 2020-01-31 or 2020-01-31T08:30:00"
+    assert str(refused.value).endswith(said)
+
+
+def test_times_of_two_kinds_are_refused_where_the_second_begins(tmp_path: Path) -> None:
+    days = "\n".join(f"a,i{day},2020-01-{day:02}" for day in range(1, 29))
+    with pytest.raises(DataError, match=r"has '1577836800' in line 30, which is not written like the times before it"):
+        read_text(tmp_path, f"user,item,time\n{days}\nb,c,1577836800\nd,e,2020-02-01\n", Columns(time="time"))
 
 
 @pytest.mark.parametrize(
@@ -372,7 +385,7 @@ def test_the_last_of_two_ratings_a_nanosecond_apart_counts() -> None:
 
 @pytest.mark.parametrize("column", [["1500000000123456788", "1.5"], ["99999999999999999999", "1"]])
 def test_times_that_would_lose_digits_are_refused(column: list[str]) -> None:
-    with pytest.raises(DataError, match=r"column 't' of the table holds times that cannot be read"):
+    with pytest.raises(DataError, match=r"column 't' of the table has '.*' in row [12]"):
         rows_of({"user": [1, 2], "item": [3, 4], "t": column}, Columns(time="t"))
 
 
@@ -465,11 +478,11 @@ def test_values_in_a_parquet_file_may_be_any_numbers(tmp_path: Path, column: pa.
     ],
 )  # fmt: skip
 def test_whole_numbers_that_would_lose_digits_are_refused_with_their_row(tmp_path: Path, column: pa.Array) -> None:
-    sentence = r"column 'rating' of '.*' has -?[0-9.e+]+ in row 2; values must be below 2\^53 \(is it a column"
-    with pytest.raises(DataError, match=sentence):
+    sentence = r"column 'rating' of '.*' has -?[0-9.e+]+ in {}; values must be below 2\^53 \(is it a column"
+    with pytest.raises(DataError, match=sentence.format("row 2")):
         read_parquet(tmp_path, {"user": [1, 2], "item": [1, 2], "rating": column}, RATED)
     text = "".join(f"a,b,{number}\n" for number in column.to_pylist())
-    with pytest.raises(DataError, match=sentence):
+    with pytest.raises(DataError, match=sentence.format("line 3")):
         read_text(tmp_path, "user,item,rating\n" + text, RATED)
 
 
@@ -579,8 +592,46 @@ def test_a_frame_of_another_library_is_a_table() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_table_is_refused(table: Any) -> None:
-    with pytest.raises(DataError, match="the table is not a table with columns"):
+    with pytest.raises(DataError, match=r"the table cannot be of type|column '(user|item)' of the table has"):
         rows_of(table, Columns())
+
+
+MIXED = np.array([None, 1, "x"], dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"rating": MIXED}, "column 'rating' of the table has text 'x' in row 3 but the number 1 in row 2; its values"),
+        (
+            {"user": MIXED},
+            "column 'user' of the table has text 'x' in row 3 but the number 1 in row 2; its",
+        ),
+        ({"item": ["i", "j", 7]}, "column 'item' of the table has the number 7 in row 3 but text 'i' in row 1; "),
+        ({"item": ["i", "j", ["k"]]}, "column 'item' of the table has a value of type 'list' in row 3 but text 'i' in"),
+        ({"item": ["i", "j"]}, "column 'item' of the table has 2 rows but column 'user' has 3; columns must be of one"),
+        ({"item": 7}, "column 'item' of the table is 7; it must be a list, one value for each row"),
+        ({"item": np.ones((3, 2))}, "column 'item' of the table has 2 dimensions; it must have one"),
+        ({"user": [1, 2**70, 3]}, f"column 'user' of the table has {2**70} in row 2, which 64 bits cannot hold"),
+        (
+            {"user": ["a", "\udc80", "b"]},
+            r"column 'user' of the table has '\udc80' in row 2, which is not Unicode",
+        ),
+        ({"item": [object()] * 3}, "column 'item' of the table holds values of type 'object'; text or numbers are"),
+    ],
+)
+@pytest.mark.parametrize("frame", [dict, pd.DataFrame])
+def test_a_column_that_cannot_be_taken_over_is_named_with_the_row(frame: Any, change: Any, sentence: str) -> None:
+    columns = {"user": ["a", "b", "c"], "item": ["i", "j", "k"], "rating": [1, 2, 3]} | change
+    try:
+        table = frame(columns)
+    except ValueError:
+        return  # pandas has no such frames
+    if frame is pd.DataFrame and change == {"item": 7}:
+        return  # pandas repeats the number
+    with pytest.raises(DataError) as caught:
+        rows_of(table, RATED)
+    assert str(caught.value).startswith(sentence)
 
 
 @pytest.mark.parametrize("table", [{}, {"user": [1]}])
@@ -700,7 +751,7 @@ def test_what_is_wrong_in_rows_that_are_left_out_does_no_harm(tmp_path: Path) ->
     text = "user,item,kind,hours\nann,x,play,2\nbob,y,buy,\n"
     rows = read_text(tmp_path, text, Columns(value="hours", where={"kind": "play"}))
     assert rows.values is not None and rows.values.tolist() == [2]
-    with pytest.raises(DataError, match=r"column 'hours' of '.*' where kind=buy has no number in row 1"):
+    with pytest.raises(DataError, match=r"column 'hours' of '.*' where kind=buy has no number in line 3"):
         read_text(tmp_path, text, Columns(value="hours", where={"kind": "buy"}))
 
 
@@ -750,3 +801,12 @@ def test_rows_of_whole_numbers_are_kept_exactly(marks: list[int], data: Any) -> 
     expected = [row for row, mark in enumerate(marks) if mark == wanted]
     assert kept_users({"mark": pa.array(marks)}, {"mark": wanted}) == expected
     assert kept_users({"mark": pa.array(map(str, marks))}, {"mark": str(wanted)}) == expected
+
+
+def test_what_the_parser_finds_wrong_is_said_in_plain_words():
+    wide = pa.ArrowInvalid("CSV parse error: Row #3: Expected 2 columns, got 3: a,b,c")
+    assert first_line(wide) == "a row has 3 fields where the others have 2: 'a,b,c'"
+    text = pa.ArrowInvalid("In CSV column #0: Row #2: CSV conversion error to int64: invalid value 'x'")
+    assert first_line(text) == "'x' is not a number"
+    code = pa.ArrowInvalid("In CSV column #1: CSV conversion error to string: invalid UTF8 data")
+    assert first_line(code) == "it is not valid UTF-8; save it as UTF-8"

@@ -18,8 +18,9 @@ from milrec.data.reading.blocks import read_rows
 from milrec.data.reading.columns import Columns
 from milrec.data.reading.read import read_source
 from milrec.data.reading.sources import Allowed
-from milrec.data.reading.tables import Rows, read_titles
+from milrec.data.reading.tables import Rows
 from milrec.data.reading.text import Dialect, read_text
+from milrec.data.reading.titles import read_titles
 from milrec.errors import DataError
 
 MULTILINE = Allowed(multiline=True)

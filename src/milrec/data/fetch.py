@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from milrec.data.downloads import Download
-from milrec.disk import sync_file, sync_folder, system_errors
+from milrec.disk.files import sync_file, sync_folder, system_errors
+from milrec.disk.locks import only_writer
 from milrec.errors import DownloadError
-from milrec.locks import only_writer
 
 _CHUNK = 1 << 18
 _TRIES = 5

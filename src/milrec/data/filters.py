@@ -17,6 +17,7 @@ from milrec.data.interactions import Interactions, check_not_empty, sorted_ids
 from milrec.data.pairs import pairs_matrix
 from milrec.data.reading.tables import Rows
 from milrec.data.reading.times import Times
+from milrec.data.reading.values import Place
 from milrec.errors import DataError, cut
 
 
@@ -42,7 +43,7 @@ class Filters:
         for name in ("adopt_min", "reject_max", "min_per_item", "min_per_user"):
             limit = getattr(self, name)
             if limit is not None and not (isinstance(limit, (int, float)) and abs(limit) <= sys.float_info.max):
-                raise DataError(f"`{name}` must be a number, and finite, not {cut(repr(limit))}")
+                raise DataError(f"`{name}` must be a finite number, not {cut(repr(limit))}")
         if self.adopt_min is not None and self.reject_max is not None and self.reject_max >= self.adopt_min:
             raise DataError(f"`reject_max` {self.reject_max:g} must be below `adopt_min` {self.adopt_min:g}")
         if self.min_per_item < 0 or self.min_per_user < 1:
@@ -125,7 +126,7 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
     """Turn rows into interactions under the given filters."""
     if len(rows) == 0:
         raise DataError(f"{source} has no rows")
-    checks = ValueChecks(filters, source)
+    checks = ValueChecks(filters, rows.place)
     checks.look(rows.values, len(rows))
     checks.end()
     user_ids, users = sorted_ids(rows.users)
@@ -146,7 +147,8 @@ def prepare(rows: Rows, filters: Filters, source: str = "the table") -> Prepared
         "items_left_out": shape[1] - kept.n_items,
         **title_counts(kept.items, rows.item_table),
     }
-    return Prepared(replace(kept, reading={**rows.columns.facts(), **counts}), counts)
+    note = {} if rows.note is None else {"note": rows.note}
+    return Prepared(replace(kept, reading={**rows.columns.facts(), **counts, **note}), counts)
 
 
 def _n_duplicates(cells: npt.NDArray[np.int64]) -> int:
@@ -157,8 +159,9 @@ def _n_duplicates(cells: npt.NDArray[np.int64]) -> int:
 class ValueChecks:
     """Whether values are what the filters take them for, looked at block by block."""
 
-    def __init__(self, filters: Filters, source: str) -> None:
-        self.filters, self.source = filters, source
+    def __init__(self, filters: Filters, place: Place) -> None:
+        """`place`: where the user finds a row of all blocks, counted from 0."""
+        self.filters, self.place = filters, place
         self.n_rows = 0
         self._largest, self._row = 0.0, 0  # count, and where it is
 
@@ -173,8 +176,8 @@ class ValueChecks:
         strange = np.flatnonzero((values < 0) | ((values > 0) & (values < np.finfo(np.float32).tiny)))
         if len(strange) and values[strange[0]] < 0:
             raise DataError(
-                f"{self.source} has the count {values[strange[0]]:g} in row {self.n_rows + strange[0] + 1}; counts "
-                "cannot be negative (if these are ratings, give `adopt_min`)"
+                f"the count in {self.place(self.n_rows + int(strange[0]))} is {values[strange[0]]:g}; counts cannot "
+                "be negative (if these are ratings, give `adopt_min`)"
             )
         if len(strange):
             self._refuse(values[strange[0]], self.n_rows + int(strange[0]))
@@ -199,7 +202,7 @@ class ValueChecks:
             self._refuse(self._largest, self._row)
 
     def _refuse(self, count: float, row: int) -> None:
-        raise DataError(f"{self.source} has the count {count:g} in row {row + 1}, which 32 bits cannot hold")
+        raise DataError(f"the count in {self.place(row)} is {count:g}, which 32 bits cannot hold")
 
 
 def _filtered(data: Interactions, filters: Filters) -> Interactions:

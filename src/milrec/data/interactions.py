@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,14 @@ from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
 from milrec.data.pairs import empty_pairs, item_counts, read_pairs, take, with_numbers, write_pairs
-from milrec.data.stored import read_arrays, read_counts, read_ids, write_table
-from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError, cut
-from milrec.storage import Draft, Manifest, new_folder, opened_folder, require_files
+from milrec.data.stored import read_arrays, read_counts, read_ids, read_pair_columns, write_table
+from milrec.errors import DataError, FolderError, SettingsError, UnknownIdError, counted, cut
+from milrec.storage import Draft, Manifest, check_files, new_folder, opened_folder
 
 _TOGETHER = 1 << 16  # ids, or numbers, that are hashed at a time
+_TRUTH = "truth.safetensors"
 ADOPTERS = "adopters.arrow"  # in place of users and pairs, in a model folder without them
+_MOST_USERS = 2**31 - 1  # that 32 bits can number
 Numbers = npt.NDArray[np.integer[Any]]
 
 
@@ -63,7 +65,8 @@ class Interactions:
     adopters: npt.NDArray[np.int64] | None = None  # of each item, where the users themselves are left out
 
     def __repr__(self) -> str:
-        return f"<Interactions: {self.n_users:,} users, {self.n_items:,} items, {self.adopted.nnz:,} adopted pairs>"
+        counts = ((self.n_users, "user"), (self.n_items, "item"), (self.adopted.nnz, "adopted pair"))
+        return f"<Interactions: {', '.join(counted(number, name) for number, name in counts)}>"
 
     @property
     def n_users(self) -> int:
@@ -151,20 +154,31 @@ class Interactions:
         write_pairs(draft.path / "adopted.arrow", self.adopted)
         write_pairs(draft.path / "rejected.arrow", self.rejected)
         if self.truth is not None:
-            save_file(vars(self.truth), draft.path / "truth.safetensors")
+            save_file(vars(self.truth), draft.path / _TRUTH)
 
     @classmethod
     def read_without_users(cls, manifest: Manifest) -> Interactions:
         """Of a model folder that was written without its users."""
-        require_files(manifest, ["items.arrow", ADOPTERS])
+        check_files(manifest, ["items.arrow", ADOPTERS])
         items = read_ids(manifest.path / "items.arrow")
         nothing, nobody = empty_pairs((0, items.num_rows)), pa.table({"id": pa.array([], type=pa.large_string())})
         adopters = read_counts(manifest.path / ADOPTERS, items.num_rows)
         return cls(nothing, nothing, nobody, items, adopters=adopters)
 
     @classmethod
+    def read_items(cls, manifest: Manifest) -> Interactions:
+        """The items, and how many users adopted each: all that a search needs, without a look at any single user."""
+        if ADOPTERS in manifest.hashes:
+            return cls.read_without_users(manifest)
+        check_files(manifest, ["items.arrow", "adopted.arrow"])
+        items = read_ids(manifest.path / "items.arrow")
+        _, adopted, _ = read_pair_columns(manifest.path / "adopted.arrow", (_MOST_USERS, items.num_rows))
+        nothing, nobody = empty_pairs((0, items.num_rows)), pa.table({"id": pa.array([], type=pa.large_string())})
+        return cls(nothing, nothing, nobody, items, adopters=np.bincount(adopted, minlength=items.num_rows))
+
+    @classmethod
     def read_from(cls, manifest: Manifest) -> Interactions:
-        require_files(manifest, ["users.arrow", "items.arrow", "adopted.arrow", "rejected.arrow"])
+        check_files(manifest, ["users.arrow", "items.arrow", "adopted.arrow", "rejected.arrow"])
         users, items = read_ids(manifest.path / "users.arrow"), read_ids(manifest.path / "items.arrow")
         shape = (users.num_rows, items.num_rows)
         return cls(
@@ -172,7 +186,7 @@ class Interactions:
             rejected=read_pairs(manifest.path / "rejected.arrow", shape),
             users=users,
             items=items,
-            truth=_read_truth(manifest, shape) if "truth.safetensors" in manifest.hashes else None,
+            truth=_read_truth(manifest, shape) if _TRUTH in manifest.hashes else None,
         )
 
 
@@ -204,20 +218,16 @@ def generator(seed: int, stream: int) -> np.random.Generator:
 def checked_seed(seed: Any) -> int:
     """A seed that every generator takes."""
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
-        raise SettingsError(f"a seed must be a whole number from 0 up, below 2^63, not {seed!r:.40}")
+        raise SettingsError(f"a seed must be a whole number of 0 or more, below 2^63, not {seed!r:.40}")
     return int(seed)
 
 
-def numbers_of(ids: pa.ChunkedArray, wanted: list[Any], what: str) -> npt.NDArray[np.int64]:
-    """Row numbers of ids; an id that is not there is an error that names it."""
-    values = [_as_id(value, ids.type, what) for value in wanted]
-    found = pc.index_in(pa.array(values, type=ids.type), value_set=ids.combine_chunks())
-    if found.null_count:
-        missing = [cut(value) for value, number in zip(wanted, found.to_pylist(), strict=True) if number is None]
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise UnknownIdError(f"unknown {what} {', '.join(_quoted(name) for name in missing[:5])}{more}")
-    numbers: npt.NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
-    return numbers
+def refuse_ids(missing: list[Any], id_type: pa.DataType, what: str) -> NoReturn:
+    """The error about ids that are not there; it names them."""
+    names = [str(_as_id(value, id_type, what)) for value in missing]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    named = ", ".join(_quoted(name) for name in names[:5])
+    raise UnknownIdError(f"unknown {what if len(names) == 1 else f'{what}s'} {named}{more}", names[0], what)
 
 
 def sorted_ids(ids: pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:
@@ -246,7 +256,8 @@ def renumbered(pairs: csr_array, whose: Interactions, other: Interactions) -> cs
 
 
 def _read_truth(manifest: Manifest, shape: tuple[int, int]) -> Truth:
-    path = manifest.path / "truth.safetensors"
+    path = manifest.path / _TRUTH
+    check_files(manifest, [_TRUTH])
     truth = Truth(*read_arrays(path, ("user_factors", "item_factors", "item_offsets")))
     n_traits = truth.user_factors.shape[-1:]
     shapes = [(shape[0], *n_traits), (shape[1], *n_traits), (shape[1],)]
@@ -260,14 +271,16 @@ def _as_id(value: Any, id_type: pa.DataType, what: str) -> Any:
     text = str(value)
     if not pa.types.is_integer(id_type):
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise UnknownIdError(f"unknown {what} {_quoted(text)}: it is not Unicode text")
+            raise UnknownIdError(f"unknown {what} {_quoted(text)}: it is not Unicode text", text, what)
         return text
     try:
         number = int(text)
     except ValueError:
-        raise UnknownIdError(f"unknown {what} {_quoted(text)}: the {what}s here are whole numbers") from None
+        raise UnknownIdError(
+            f"unknown {what} {_quoted(text)}: the {what}s here are whole numbers", text, what
+        ) from None
     if str(number) != text or not -(2**63) <= number < 2**63:
-        raise UnknownIdError(f"unknown {what} {_quoted(text)}")
+        raise UnknownIdError(f"unknown {what} {_quoted(text)}", text, what)
     return number
 
 

@@ -11,13 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from milrec.data.filters import Filters
 from milrec.data.reading.blocks import Blocks
-from milrec.data.reading.columns import Columns
+from milrec.data.reading.columns import Columns, unused_title
 from milrec.data.reading.parts import table_files
-from milrec.data.reading.read import TABLES, checked_format, chosen_filters, is_rated_folder, prepare_source
+from milrec.data.reading.read import (
+    TABLES,
+    checked_format,
+    chosen_filters,
+    is_rated_folder,
+    joined_notes,
+    prepare_source,
+    refuse_both,
+)
 from milrec.data.reading.sources import Allowed
-from milrec.data.reading.tables import read_titles
+from milrec.data.reading.titles import file_titles, read_titles
 from milrec.data.streaming.pairs import Hands, Here, Work, stream
 from milrec.errors import DataError
 from milrec.storage import Draft, new_folder
@@ -41,7 +51,11 @@ class Prepared:
     filters: Filters
     facts: dict[str, Any]  # where it comes from, and what became of the rows
     sizes: dict[str, Any]  # users, items and pairs
-    note: str | None  # something that the user should know
+
+    @property
+    def note(self) -> str | None:
+        """Something that the user should know."""
+        return self.facts.get("note")
 
 
 def prepare_folder(
@@ -62,23 +76,35 @@ def prepare_folder(
             return _by_way_of_disk(source, format, wanted, draft, Work(draft.path, hands or Here(), report))
     if hands is not None:
         raise DataError(f"'{source}' is not a table of CSV, TSV or Parquet files; leave `cluster` out")
-    read_as, rows, filters, prepared = prepare_source(
+    read_as, _, filters, prepared = prepare_source(
         source, format, wanted.columns, wanted.titles, dict(wanted.filters), wanted.allowed
     )
     facts = _facts(source, read_as, wanted, filters, prepared.interactions.reading)
     prepared.interactions.save(out, facts, replace=replace)
-    return Prepared(filters, facts, prepared.interactions.facts(), rows.note)
+    return Prepared(filters, facts, prepared.interactions.facts())
 
 
 def _by_way_of_disk(source: Path, format: str, wanted: Wanted, draft: Draft, work: Work) -> Prepared:
     filters = chosen_filters(format, wanted.filters)
+    refuse_both(wanted.columns, wanted.titles)
     blocks = Blocks(table_files(source), wanted.columns, format, wanted.allowed)
-    titles = None if wanted.titles is None else read_titles(wanted.titles, wanted.columns.item, wanted.allowed)
+    titles, about_titles = _titles(blocks, wanted)
     found = stream(blocks, filters, titles, work)
-    reading = {**blocks.columns.facts(), **found.counts}
+    note = joined_notes(blocks.note, about_titles)
+    reading = {**blocks.columns.facts(), **found.counts, **({} if note is None else {"note": note})}
     facts = _facts(source, format, wanted, filters, reading)
     draft.facts.update({**found.facts, **reading, **facts})
-    return Prepared(filters, facts, found.facts, blocks.note)
+    return Prepared(filters, facts, found.facts)
+
+
+def _titles(blocks: Blocks, wanted: Wanted) -> tuple[pa.Table | None, str | None]:
+    """The table of titles, if one is wanted, and what the user should know about titles."""
+    if wanted.titles is not None:
+        return read_titles(wanted.titles, wanted.columns.item, wanted.allowed), None
+    if wanted.columns.title is None:
+        return None, unused_title(blocks.columns, blocks.names)
+    found = file_titles(blocks.files, blocks.columns, blocks.kind, wanted.allowed)
+    return found.table, found.note
 
 
 def _facts(source: Path, format: str, wanted: Wanted, filters: Filters, reading: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from scipy.sparse import csr_array
 from milrec.data.draws import Hidden, Rounding, divide, drawn_share, hidden_share, some_of_each_row
 from milrec.data.interactions import Interactions, generator, numbers_in, renumbered
 from milrec.data.pairs import added, empty_pairs, item_counts, pairs_where, read_pairs, take, without, write_pairs
-from milrec.errors import DataError, FolderError, SettingsError, unknown
-from milrec.storage import Manifest, new_folder, opened_folder, require_files
+from milrec.data.sample_size import held_out_faults, or_over_interactions
+from milrec.errors import DataError, FolderError, SettingsError, SmallDataWarning, counted, unknown
+from milrec.storage import Manifest, check_files, new_folder, opened_folder
 
 Part = Literal["validation", "test"]
 Protocol = Literal["interactions", "users", "given"]
@@ -77,7 +78,7 @@ class Split:
 
     def __repr__(self) -> str:
         kind = "Split with a given test part" if self.protocol == "given" else f"Split over {self.protocol}"
-        return f"<{kind}, seed {self.seed}: {self.train.adopted.nnz:,} pairs to learn from>"
+        return f"<{kind}, seed {self.seed}: {counted(self.train.adopted.nnz, 'pair')} to learn from>"
 
     def part(self, name: Part) -> HeldOut:
         if name not in ("validation", "test"):
@@ -89,7 +90,9 @@ class Split:
         if self.protocol == "users":
             raise DataError("a split over users holds out users for validation, not pairs to refit on")
         if self.validation.targets.nnz + self.validation.rejected_targets.nnz == 0:
-            raise DataError("the split has no validation part: without a refit, a model already learns from everything")
+            raise DataError(
+                "the split has no validation part to refit on; the model has already learned from everything"
+            )
         train = replace(
             self.train,
             adopted=added(self.train.adopted, self.validation.targets),
@@ -148,7 +151,7 @@ def _read_part(manifest: Manifest, name: str, protocol: str, train: Interactions
     """The matrices of a held-out part, and how many of its targets were dropped."""
     files = _HELD_OUT_FILES if protocol == "users" else ("targets", "rejected_targets")
     paths = {file: manifest.path / f"{name}_{file}.arrow" for file in files}
-    require_files(manifest, [path.name for path in paths.values()])
+    check_files(manifest, [path.name for path in paths.values()])
     n_users = _count(manifest, f"{name}_users_in_part")
     held = n_users == train.n_users if protocol != "users" else n_users <= _plenty(paths.values())
     if not held:
@@ -162,16 +165,28 @@ def _plenty(files: Iterable[Path]) -> int:
     return 1_000_000 + sum(file.stat().st_size for file in files)
 
 
+def _refuse_other(*given: object) -> None:
+    for one in given:
+        if not isinstance(one, Interactions):
+            raise DataError(f"a split is made of interactions, not of {type(one).__name__}: milrec.read(table)")
+
+
 def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> Split:
     """80/10/10 at random over interactions: the paper's protocol. Rejected entries are divided in the same way."""
+    _refuse_other(data)
     if not 0 <= held_out <= 0.5:
-        raise SettingsError(f"`held_out` must be a share between 0 and 0.5, as it is taken twice, not {held_out:g}")
+        raise SettingsError(
+            f"`held_out` must be between 0 and 0.5 (it is used twice, for validation and test), not {held_out:g}"
+        )
     random = generator(seed, 1)
     train, validation, test = divide(data.adopted, held_out, random)
     rejected, rejected_validation, rejected_test = divide(data.rejected, held_out, random)
     held = (validation, rejected_validation), (test, rejected_test)
     kept, parts = _in_catalogue(data, (train, rejected), held)
-    return Split(kept, *_known_users(kept, *parts), protocol="interactions", seed=seed)
+    split = Split(kept, *_known_users(kept, *parts), protocol="interactions", seed=seed)
+    if held_out:
+        _warn_of_few_users(split, "use more data, or hold out more of it (`held_out`)")
+    return split
 
 
 def split_given(data: Interactions, test: Interactions, seed: int, held_out: float = 0.1) -> Split:
@@ -181,6 +196,7 @@ def split_given(data: Interactions, test: Interactions, seed: int, held_out: flo
     learn from. Pairs of `test` with a user who is not in `data`, pairs that are in `data` too, and pairs whose item has
     no training interaction are dropped and counted, in this order.
     """
+    _refuse_other(data, test)
     if not 0 <= held_out < 1:
         raise SettingsError(f"`held_out` must be a share from 0 up to, but not including, 1, not {held_out:g}")
     random = generator(seed, 6)
@@ -200,7 +216,10 @@ def split_given(data: Interactions, test: Interactions, seed: int, held_out: flo
             f"who are not in the data, {left_out[2]} are in the data too, {dropped} have items outside its catalogue"
         )
     parts = _known_users(kept, first, (second, dropped))
-    return Split(kept, *parts, protocol="given", seed=seed, left_out=dict(zip(_LEFT_OUT, left_out, strict=True)))
+    counts = dict(zip(_LEFT_OUT, left_out, strict=True))
+    split = Split(kept, *parts, protocol="given", seed=seed, left_out=counts)
+    _warn_of_few_users(split, "use a larger test part" if held_out == 0 else "use more data")
+    return split
 
 
 def split_users(
@@ -218,6 +237,7 @@ def split_users(
     paper for ML-20M. `given` is the share of a user's items that the model is given; it was called `told` in 0.1.0.
     The rest is rounded, to at least one item, or cut off (`rounding="down"`) as in the code of Liang et al. 2018.
     """
+    _refuse_other(data)
     if told is not None:
         warnings.warn("told is now called given; milrec 0.4.0 removes the old name", DeprecationWarning, stacklevel=2)
         given = told
@@ -236,7 +256,18 @@ def split_users(
     train = data.subset(np.isin(np.arange(data.n_users), learning), in_catalogue)
     hidden = hidden_share(given, rounding)
     validation, test = (_held_out_users(data, group, np.flatnonzero(in_catalogue), hidden, random) for group in held)
-    return Split(train, validation, test, protocol="users", seed=seed)
+    split = Split(train, validation, test, protocol="users", seed=seed)
+    judged, n_adopted = _held_out_facts(split.test)["users"], np.diff(data.adopted.indptr)
+    _warn_of_few_users(split, f"use more data{or_over_interactions(judged, n_adopted)}")
+    return split
+
+
+def _warn_of_few_users(split: Split, cure: str) -> None:
+    """Now, and not after a long fit: about the test part, and about validation, if there is any."""
+    test, validation = _held_out_facts(split.test), _held_out_facts(split.validation)
+    unwanted = split.protocol == "given" and not validation["targets"] + validation["dropped_targets"]
+    if faults := held_out_faults(test, None if unwanted else validation):
+        warnings.warn("; ".join([*faults, cure]), SmallDataWarning, stacklevel=3)
 
 
 def _held_out_users(

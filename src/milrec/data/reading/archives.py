@@ -21,8 +21,9 @@ from milrec.data.reading.blocks import read_rows
 from milrec.data.reading.columns import TITLE_NAMES, Columns
 from milrec.data.reading.row_count import RowCounter
 from milrec.data.reading.sources import Allowed, Source, damage_reported
-from milrec.data.reading.tables import Rows, checked_ids, column_names, read_titles, rows_of
+from milrec.data.reading.tables import Rows, checked_ids, column_names, rows_of
 from milrec.data.reading.text import LINES_OF_A_TITLE, Dialect, first_line, lines_allowed, read_text
+from milrec.data.reading.titles import read_titles
 from milrec.errors import DataError, cut
 
 _BLOCK = 1 << 26
@@ -88,7 +89,7 @@ def read_lastfm(path: Path, allowed: Allowed) -> Rows:
     first = pa.table({"id": items, "title": named["artist"]}).group_by("id").aggregate([("title", "min")])
     titles = pa.table({"id": first["id"], "title": first["title_min"].cast(pa.large_string())})
     renamed = pa.table({"user": named["user"], "item": items, "plays": named["plays"]})
-    rows = rows_of(renamed, Columns(value="plays"), f"'{path}'")
+    rows = rows_of(renamed, Columns(value="plays"), f"the plays read from '{path}'")
     n_nameless = table.num_rows - named.num_rows
     dropped = {"rows_without_four_fields": n_ragged, "rows_without_id_and_name": n_nameless}
     return replace(rows, item_table=titles, columns=Columns(), dropped=dropped, note=_skipped(n_ragged, n_nameless))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from milrec.data.reading.columns import Columns, chosen_columns, column_of, unused_value
-from milrec.data.reading.conditions import Conditions
+from milrec.data.reading.conditions import Conditions, kept_rows
 from milrec.data.reading.sources import Allowed
-from milrec.data.reading.tables import Rows, checked_rows, column_names, parquet_blocks
+from milrec.data.reading.tables import Rows, checked_rows, column_names, file_place, parquet_blocks
 from milrec.data.reading.text import file_blocks, lines_allowed, refuse_text
 from milrec.data.reading.times import Times, brought_to, joined_kind
 from milrec.data.reading.values import refuse_inexact
@@ -33,6 +34,7 @@ class Blocks:
         self.wanted = columns
         names = column_names(files[0], kind, allowed)
         self.columns = chosen_columns(columns, names, f"'{files[0]}'")
+        self.names = names  # of all columns
         self.note = unused_value(self.columns, names)
         self.n_rows = 0
         self.time_kinds: list[str] = []  # of each block
@@ -46,11 +48,12 @@ class Blocks:
             for table in self._tables(file):
                 chosen = self._conditions.chosen(table)
                 where = self._conditions.where if len(self.files) == 1 else f"'{file}'"
-                rows = checked_rows(chosen, self.columns, where, n_before)
+                place = partial(self._place_in, file, table, n_before)
+                rows = checked_rows(chosen, self.columns, where, place)
                 self._refuse_other_types(rows, file)
                 if self.kind == "csv" and rows.values is not None:  # read as floating-point numbers, whatever they were
-                    refuse_inexact(rows.values, column_of(self.columns.value, where), n_before)
-                n_before += len(rows)
+                    refuse_inexact(rows.values, column_of(self.columns.value, where), place)
+                n_before += table.num_rows
                 if len(rows):
                     self.n_rows += len(rows)
                     self.time_kinds += [rows.time_kind] if rows.time_kind is not None else []
@@ -61,6 +64,22 @@ class Blocks:
         if not self.n_rows and not self.columns.where:
             raise DataError(f"{self.source} has no rows")
         self._conditions.facts()
+
+    def place(self, row: int) -> str:
+        """Where the user finds one of the rows that were chosen, counted from 0; the files are read again for it."""
+        for file in self.files:
+            n_before = 0
+            for table in self._tables(file):
+                chosen = kept_rows(self.columns.where, table)
+                if row < len(chosen):
+                    return f"{self._place_below(file, n_before, chosen[row])} of '{file}'"
+                row -= len(chosen)
+                n_before += table.num_rows
+        raise DataError(f"{self.source} changed while it was being read; start again")
+
+    def _place_in(self, file: Path, table: pa.Table, n_before: int, row: int) -> str:
+        """The same for a row that was chosen from a block, with so many rows of the file before it."""
+        return self._place_below(file, n_before, kept_rows(self.columns.where, table)[row])
 
     def facts(self) -> dict[str, Any]:
         """What was found in these files, as JSON holds it."""
@@ -115,8 +134,11 @@ class Blocks:
                 return  # something else is wrong with the file
             if table is None:
                 return
-            refuse_text(table[name], column_of(name, f"'{file}'"), n_before)
+            refuse_text(table[name], column_of(name, f"'{file}'"), partial(self._place_below, file, n_before))
             n_before += table.num_rows
+
+    def _place_below(self, file: Path, n_before: int, row: int) -> str:
+        return file_place(file, self.kind, n_before + row, self.allowed)
 
     def _refuse_other_types(self, rows: Rows, file: Path) -> None:
         types = rows.users.type, rows.items.type
@@ -142,6 +164,7 @@ def read_rows(files: Path | Sequence[Path], columns: Columns, kind: str, allowed
         time_kind=blocks.time_kind(),
         note=blocks.note,
         dropped=blocks.dropped,
+        place=blocks.place,
     )
 
 

@@ -37,6 +37,7 @@ class Columns:
     value: str | None = None
     time: str | None = None
     where: Mapping[str, Any] = field(default_factory=dict)  # only rows with these values in these columns
+    title: str | None = None  # of the item
 
     @property
     def wanted(self) -> list[str]:
@@ -45,7 +46,7 @@ class Columns:
 
     def facts(self) -> dict[str, str]:
         """Which column is read as what."""
-        named = {"user": self.user, "item": self.item, "value": self.value, "time": self.time}
+        named = {"user": self.user, "item": self.item, "value": self.value, "time": self.time, "title": self.title}
         return {f"{what}_column": name for what, name in named.items() if name is not None}
 
 
@@ -65,17 +66,19 @@ class TitleColumns:
 def chosen_columns(columns: Columns, names: Sequence[str], where: str) -> Columns:
     """The same columns with those that were not named; each must be in the table, and once."""
     counts = Counter(names)
-    for name in (*columns.wanted, *columns.where):
+    title = [] if columns.title is None else [columns.title]
+    for name in (*columns.wanted, *title, *columns.where):
         if name not in counts:
             raise DataError(f"{where} has no column '{cut(name)}'; its columns are {listed(names)}")
     user = _recognised(USER_NAMES, names, where, "user") if columns.user is None else columns.user
     item = _recognised(ITEM_NAMES, names, where, "item") if columns.item is None else columns.item
     chosen = replace(columns, user=user, item=item)
-    for name in (*chosen.wanted, *chosen.where):
+    for name in (*chosen.wanted, *title, *chosen.where):
         if counts[name] > 1:
             raise DataError(f"{where} has two columns named '{cut(name)}'")
-    if len(set(chosen.wanted)) != len(chosen.wanted):
-        raise DataError(f"the same column is named twice: {listed(chosen.wanted)}")
+    roles = [*chosen.wanted, *title]
+    if len(set(roles)) != len(roles):
+        raise DataError(f"the same column is named twice: {listed(roles)}")
     return chosen
 
 
@@ -99,6 +102,16 @@ def unused_value(columns: Columns, names: Sequence[str]) -> str | None:
         f"column '{name}' is not used and every row counts as adopted; if it holds ratings, give "
         f"`value='{name}'` and `adopt_min=4`, if counts, `value='{name}'`"
     )
+
+
+def unused_title(columns: Columns, names: Sequence[str]) -> str | None:
+    """A note on a column that looks like titles of items and is not read."""
+    taken = {*columns.wanted, *columns.where}
+    alike = [name for name in _alike(TITLE_NAMES, names) if name not in taken] if columns.title is None else []
+    if not alike:
+        return None
+    name = cut(alike[0])
+    return f"column '{name}' looks like item titles; use it with `title='{name}'`"
 
 
 def refuse_repeated(names: Iterable[str], where: str) -> None:

@@ -57,6 +57,16 @@ class Conditions:
             one.hold(held)
 
 
+def kept_rows(wanted: Mapping[str, Any], table: pa.Table) -> Sequence[int]:
+    """The numbers, from 0, of the rows of a table that meet the conditions."""
+    if not wanted:
+        return range(table.num_rows)
+    name = "row of " + " ".join(wanted)  # longer than the name of any column here
+    numbered = table.select(list(wanted)).append_column(name, pa.array(range(table.num_rows), type=pa.int64()))
+    kept: list[int] = Conditions(wanted, "the table").chosen(numbered)[name].to_pylist()
+    return kept
+
+
 class _Condition:
     """A value in a column; an empty field is not a value."""
 

@@ -1,4 +1,4 @@
-"""How many rows a CSV text has: counted from its bytes, independently of the parser that reads them.
+"""How many rows a CSV text has, and where they begin: counted from its bytes, independently of the parser.
 
 As for Python's csv module, a quote opens a field only where the field begins, two quotes inside quotes are one, a row
 ends with a line unless the line break is inside quotes, and a blank line is no row.
@@ -6,6 +6,8 @@ ends with a line unless the line break is inside quotes, and a blank line is no 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,11 @@ class RowCounter:
         self._state = _OUTSIDE
         self._opened = 0  # the line in which the last quoted field began, and the line breaks in it so far
         self._breaks = 0
+
+    @property
+    def line(self) -> int:
+        """The line of the next byte, counted from 1."""
+        return self._line
 
     @property
     def unclosed(self) -> int | None:
@@ -138,6 +145,22 @@ class RowCounter:
         if counts[longest] + 1 > self.most_lines:
             self.most_lines, self.longest_opened = int(counts[longest]) + 1, int(lines[longest])
         self._opened, self._breaks = int(lines[-1]), int(counts[-1])
+
+
+def line_of_row(pieces: Iterable[bytes], delimiter: bytes, n_before: int) -> int:
+    """The line, counted from 1, in which the row begins that has so many rows before it, the header among them."""
+    counter = RowCounter(delimiter)
+    for piece in pieces:
+        start = copy(counter)
+        counter.feed(piece)
+        if counter.rows < n_before:
+            continue
+        counter = start
+        for line in piece.splitlines(keepends=True):
+            if counter.rows == n_before and line.strip(b"\r\n"):
+                return counter.line
+            counter.feed(line)
+    return counter.line
 
 
 def _kinds_by_byte_before(delimiter: bytes) -> npt.NDArray[np.uint8]:

@@ -22,12 +22,16 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from milrec.data.reading.columns import refuse_repeated
-from milrec.data.reading.row_count import RowCounter
+from milrec.data.reading.row_count import RowCounter, line_of_row
 from milrec.data.reading.sources import Allowed, open_file
+from milrec.data.reading.values import Place, row_place
 from milrec.errors import DataError, cut
 
 LINES_OF_A_TITLE = 100  # that a field in quotes may run over in a table of items
 _BLOCK = 1 << 24  # bytes that are parsed together; a row cannot be longer
+_PIECE = 1 << 20  # bytes that are read together to find a line
+_FIELDS = re.compile(r"Expected (\d+) columns, got (\d+): ?(.*)")  # pyarrow's words for rows of different lengths
+_NO_NUMBER = re.compile(r"CSV conversion error to \w+: invalid value '(.*)'")
 _DELIMITERS = (",", "\t", ";", "|")
 
 
@@ -61,7 +65,7 @@ def read_header(source: Path, allowed: Allowed) -> tuple[str, list[str]]:
         else:
             raise DataError(f"the first row of '{source}' is over {_BLOCK >> 20} MiB; is it a table?")
     if any("\ud800" <= character <= "\udfff" for name in names for character in name):
-        raise DataError(f"the first row of '{source}' is not valid UTF8: save it as UTF-8")
+        raise DataError(f"the first row of '{source}' is not valid UTF-8; save it as UTF-8")
     return delimiter, names
 
 
@@ -76,6 +80,16 @@ def file_blocks(source: Path, types: dict[str, pa.DataType], max_lines: float, a
     convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
     with open_file(source, allowed.max_expansion) as file:
         yield from text_blocks(file, f"'{source}'", Dialect(delimiter, max_lines=max_lines), convert)
+
+
+def line_in_file(source: Path, row: int, allowed: Allowed) -> int:
+    """The line, counted from 1, in which a row begins that is counted from 0, the header left out.
+
+    The file is read again for it, since this is asked only once, of a row with a mistake.
+    """
+    delimiter, _ = read_header(source, allowed)
+    with open_file(source, allowed.max_expansion) as file:
+        return line_of_row(iter(lambda: file.read(_PIECE), b""), delimiter.encode(), row + 1)
 
 
 def read_text(file: Any, where: str, dialect: Dialect, convert: csv.ConvertOptions) -> tuple[pa.Table, int]:
@@ -111,16 +125,16 @@ def _options(dialect: Dialect) -> tuple[csv.ReadOptions, csv.ParseOptions]:
     return csv.ReadOptions(column_names=list(dialect.names) or None, block_size=_BLOCK), parse
 
 
-def refuse_text(texts: pa.ChunkedArray, where: str, before: int = 0) -> None:
+def refuse_text(texts: pa.ChunkedArray, where: str, place: Place) -> None:
     """Name the first row whose entry is not a number, if that is what went wrong."""
     stripped = pc.utf8_trim_whitespace(texts)
     number = pc.match_substring_regex(stripped, r"^([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf|nan|)$")
     if not pc.all(number, min_count=0).as_py():
         row = int(pc.index(number, False).as_py())
-        raise DataError(f"{where} has text '{cut(texts[row].as_py())}' in row {before + row + 1}; a number is needed")
+        raise DataError(f"{where} has text '{cut(texts[row].as_py())}' in {place(row)}; a number is needed")
 
 
-def refuse_invalid(column: pa.ChunkedArray, where: str, before: int = 0) -> None:
+def refuse_invalid(column: pa.ChunkedArray, where: str, place: Place = row_place) -> None:
     """Parquet files and tables in memory are not checked by their readers: text may be none."""
     try:
         column.validate(full=True)
@@ -128,7 +142,7 @@ def refuse_invalid(column: pa.ChunkedArray, where: str, before: int = 0) -> None
         row = _first_undecodable(column) if "UTF8" in str(error) else None
         if row is None:
             raise DataError(f"{where} is damaged ({first_line(error)})") from None
-        raise DataError(f"row {before + row} of {where} is not valid UTF-8; save it as UTF-8") from None
+        raise DataError(f"{place(row)} of {where} is not valid UTF-8; save it as UTF-8") from None
 
 
 def _first_undecodable(column: pa.ChunkedArray) -> int | None:
@@ -137,7 +151,7 @@ def _first_undecodable(column: pa.ChunkedArray) -> int | None:
         coded = pa.types.is_dictionary(chunk.type)
         undecodable = _undecodable(chunk.dictionary if coded else chunk)
         codes = chunk.indices.to_pylist() if coded else range(len(chunk))
-        for row, code in enumerate(codes, start=n_before + 1):
+        for row, code in enumerate(codes, start=n_before):
             if code in undecodable:
                 return row
         n_before += len(chunk)
@@ -155,11 +169,17 @@ def _undecodable(texts: pa.Array) -> set[int]:
 
 
 def first_line(error: BaseException) -> str:
-    """What a parser says, in one line."""
+    """What a parser says, in one line and in plain words."""
     if "straddling object" in str(error):
         return f"it has a row of over {_BLOCK >> 20} MiB"
     line = cut((str(error).splitlines() or ["for no known reason"])[0].rstrip(". "), most=200)
-    return f"{line}: save it as UTF-8" if "UTF8" in line or isinstance(error, UnicodeDecodeError) else line
+    if "UTF8" in line or isinstance(error, UnicodeDecodeError):
+        return "it is not valid UTF-8; save it as UTF-8"
+    if fields := _FIELDS.search(line):
+        return f"a row has {fields[2]} fields where the others have {fields[1]}: '{cut(fields[3].rstrip('…'))}'"
+    if value := _NO_NUMBER.search(line):
+        return f"'{cut(value[1])}' is not a number"
+    return line
 
 
 def _delimiter_of(source: Path, first_line: str) -> str:

@@ -43,7 +43,7 @@ class Streamed:
 
 @dataclass(frozen=True)
 class Work:
-    """Where files are written, by whom, and who is told how many rows have been read."""
+    """The folder to write to, the hands that do the work, and a report of the rows that have been read."""
 
     folder: Path
     hands: Hands
@@ -78,7 +78,7 @@ class Here:
 
     def read(self, blocks: Blocks, filters: Filters, spill: Spill, report: Report) -> list[Piece]:
         piece = spill.kept(Piece.new(spill.folder / "piece", blocks.columns))
-        checks = ValueChecks(filters, blocks.source)
+        checks = ValueChecks(filters, blocks.place)
         piece.read(blocks, checks, report)
         checks.end()
         blocks.end()
