@@ -207,6 +207,18 @@ def test_equation_9_weight_decay():
     assert decay_slopes(model, settings) == pytest.approx(slopes, rel=1e-6)
 
 
+def test_weight_decay_by_popularity():
+    model = build_model(AutoencoderSettings(n_factors=4), N_USERS, N_ITEMS)
+    model.initialise(0)
+    popularity = np.arange(N_ITEMS)
+    model.meet(popularity)
+    settings = settings_for("dae", "mil", {"weight_decay": 0.3, "weight_decay_form": "popularity"})
+    slopes = decay_slopes(model, settings)
+    assert set(slopes) == {"encoder_weight", "decoder_weight"}
+    for weight in slopes.values():
+        assert weight == pytest.approx(2 * 0.3 * popularity / popularity.sum())
+
+
 @pytest.mark.parametrize("weights", ["binary", "counts"])
 def test_equations_10_and_11_a_user_is_the_weighted_sum_of_one_hot_items_normalised(weights):
     counts = np.random.default_rng(0).poisson(0.7, (N_USERS, N_ITEMS))

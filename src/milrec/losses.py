@@ -91,9 +91,9 @@ class PointwiseCrossEntropy(Section):
 
 
 class PairwiseCrossEntropy(Section):
-    """-log of the predicted preference of the pair (i adopted, j missing) (equation 5; decision D5).
+    """-log of the predicted preference of the pair (i adopted, j missing) (equation 5).
 
-    `logits`: σ(logit_i - logit_j), as in BPR. `preferences`: q_i - q_j kept within [ε, 1-ε], as the paper prints it:
+    `logits`: σ(logit_i - logit_j), as in BPR (D5). `preferences`: q_i - q_j kept within [ε, 1-ε], as the paper has it:
     it is flat, with no gradient, wherever the pair is in the wrong order. Each missing (or rejected) item j of the
     target set is paired with an adopted item i: the drawn `partner`, or the mean over all of them.
     """
@@ -137,10 +137,10 @@ class MultinomialLoss(Section):
 
 
 class MissingInformationLoss(Section):
-    """The paper's loss (equations 7 and 8, decisions D1 and D2).
+    """The missing information loss (MIL), the paper's own (equations 7 and 8).
 
     p = 1: (1-q)^γ₊ pulls adopted items to 1;  p = 0: A·(q-½)^(2γ) keeps missing items away from 1 and from 0;
-    p = -1: q^γ₋ pushes rejected items to 0.
+    p = -1: q^γ₋ pushes rejected items to 0 (D1 and D2 of docs/paper.md).
 
     This is the settings value, for `milrec.fit` and recipes. For your own training loop, use the `nn.Module`
     `milrec.torch.MissingInformationLoss`: the same formula with the same names.

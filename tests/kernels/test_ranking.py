@@ -11,7 +11,7 @@ from milrec.evaluation.tally import preference_counts
 from milrec.kernels import ranking
 from milrec.kernels.candidates import top_lists
 from milrec.kernels.ranking import add_bias, counts_below, found_in_lists, hide, ordered_shares
-from milrec.lists.decisions import top_items
+from milrec.lists.decisions import Ties, top_items
 from milrec.metrics import ranking as measures
 from milrec.metrics import tail
 
@@ -48,6 +48,20 @@ def test_lists_are_those_of_a_plain_sort(scores, n):
     before = scores.copy()
     assert (listed(scores, n) == by_sorting(scores, n)).all()
     assert scores.tobytes() == before.tobytes()
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 200), st.integers(1, 250), st.integers(1, 4), st.integers(0, 10**6))
+def test_equal_scores_stand_in_order_of_popularity_where_that_is_asked_for(n_items, n, n_values, seed):
+    random = np.random.default_rng(seed)
+    scores = random.choice(np.array([-INF, 0.0, -0.0, 2.0], dtype=np.float32)[:n_values], (4, n_items))
+    popularity = random.integers(0, 5, n_items)
+    items, values = top_items(scores, n, Ties.by_popularity(popularity))
+    for user, row in enumerate(scores):
+        order = np.lexsort((np.arange(n_items), -popularity, -row))
+        best = [item for item in order if row[item] > -INF][:n]
+        assert items[user].tolist() == best + [-1] * (min(n, n_items) - len(best))
+        assert (values[user][: len(best)] == row[best]).all() and (values[user][len(best) :] == -INF).all()
 
 
 @settings(deadline=None, max_examples=100)

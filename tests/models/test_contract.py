@@ -391,13 +391,10 @@ def test_all_models_but_popularity_say_which_items_are_alike(name):
     likeness = with_random_weights(name).likeness()
     assert (likeness is None) == (name == "popularity")
     if likeness is not None:
-        assert likeness.measure == ("weight" if name in ITEM_TO_ITEM else "cosine")
-        if likeness.measure == "cosine":
-            assert np.linalg.norm(likeness.directions, axis=1) == pytest.approx(1, abs=1e-5)
-            assert likeness.directions.shape[0] == N_ITEMS and likeness.of is None
-        else:
-            found = likeness.of(1030)
-            assert found.shape == (N_ITEMS,) and found.dtype == np.float32 and not np.isnan(found).any()
+        found = likeness(1030)
+        assert (
+            found.shape == (N_ITEMS,) and found.dtype == np.float32 and np.isfinite(found).all() and (found > 0).any()
+        )
 
 
 @EVERY_MODEL

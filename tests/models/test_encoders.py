@@ -203,7 +203,7 @@ def test_constructor_arguments_are_settings():
     assert (settings.model.n_hidden, settings.model.dropout, settings.model.n_factors) == (20, 0.5, 4)
     assert settings_for(Gated).model.n_factors == 8, "the constructor's own default"
     assert settings_for(Plays).model.n_factors == 200
-    with pytest.raises(SettingsError, match=r"unknown setting 'hidden' for gated with mil; known settings: .*n_hidden"):
+    with pytest.raises(SettingsError, match=r"unknown setting 'hidden' for gated with mil.*known settings: .*n_hidden"):
         settings_for(Gated, "mil", {"hidden": 3})
     with pytest.raises(SettingsError, match="'n_hidden'"):
         settings_for(Gated, "mil", {"n_hidden": "many"})
@@ -220,8 +220,14 @@ def encoder_with(**parts) -> type[nn.Module]:
         (encoder_with(__init__=lambda self, n_factors: None), "takes no 'n_items'"),
         (encoder_with(__init__=lambda self, n_items: None), "takes no 'n_factors'"),
         (encoder_with(__init__=lambda self, n_items, n_factors, *more: None), "name each argument"),
-        (encoder_with(__init__=lambda self, n_items, n_factors, corruption=1: None), "every model has it; rename it"),
-        (encoder_with(__init__=lambda self, n_items, n_factors, arguments=1: None), "every model has it; rename it"),
+        (
+            encoder_with(__init__=lambda self, n_items, n_factors, corruption=1: None),
+            "a name that every model already uses; rename it",
+        ),
+        (
+            encoder_with(__init__=lambda self, n_items, n_factors, arguments=1: None),
+            "a name that every model already uses; rename it",
+        ),
         (encoder_with(__init__=lambda self, n_items, n_factors, act=torch.tanh: None), "JSON cannot hold"),
         (encoder_with(rows_independent="yes"), "say True or False"),
         (encoder_with(name="dae"), "cannot be called 'dae'"),
@@ -274,7 +280,7 @@ def test_the_check_finds_an_encoder_that_draws_in_eval_mode_or_passes_no_gradien
         def forward(self, inputs):
             return inputs.new_zeros(len(inputs), self.layer.out_features)
 
-    with pytest.raises(FitError, match="other latents when called again"):
+    with pytest.raises(FitError, match="different latents when called twice"):
         check_encoder(Drawing)
     with pytest.raises(FitError, match="no gradient"):
         check_encoder(Constant)
@@ -419,7 +425,7 @@ def test_classes_are_asked_for_as_classes(split, gated, tmp_path):
     with pytest.raises(SettingsError, match="give the class of your encoder, not an instance"):
         milrec.fit(split, Gated(40))
     gated.save(tmp_path / "model")
-    with pytest.raises(SettingsError, match="`models` is a list of classes"):
+    with pytest.raises(SettingsError, match="`models` must be a list of classes"):
         milrec.load(tmp_path / "model", models=Gated)
     with pytest.raises(SettingsError, match=r"is not a class of torch\.nn\.Module"):
         milrec.load(tmp_path / "model", models=["own_encoders:Gated"])  # type: ignore[list-item]

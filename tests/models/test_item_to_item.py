@@ -53,7 +53,15 @@ def test_sparse_and_whole_matrices_score_explain_and_compare_alike(sparse, dense
     someone = Users(user.cut(2, 3), Rows.none(1), None)
     assert np.array_equal(sparse.parts(someone, listed), dense.parts(someone, listed))
     for item in range(N_ITEMS):
-        assert np.array_equal(sparse.likeness().of(item), dense.likeness().of(item))
+        assert np.array_equal(sparse.likeness()(item), dense.likeness()(item))
+
+
+def test_items_are_alike_by_way_of_others_too():
+    """0 gives .5 to 1, and 1 gives .25 to 2. First 2 gets 4·.5·.25 by way of 1, and then as much again."""
+    model = ItemToItem(EaseSettings(), 4)
+    model.item_weight.data[0, 1], model.item_weight.data[1, 2], model.item_weight.data[0, 3] = 0.5, 0.25, -1
+    assert model.likeness()(0).tolist() == [0, 0.5, 1, -1]
+    assert model.likeness()(1).tolist() == [0, 0, 0.25, 0]
 
 
 def test_parts_add_up_to_the_logits(sparse):
@@ -75,8 +83,7 @@ def test_a_model_that_was_just_built_has_no_weights_and_scores_everything_0():
     model = SparseItemToItem(SparseEaseSettings(), N_ITEMS)
     assert model.flaw() is None and model.n_items == N_ITEMS
     assert not logits_of(model, 3).any()
-    alike = model.likeness().of
-    assert alike is not None and not np.isfinite(alike(3)).any()
+    assert not (model.likeness()(3) > 0).any()
 
 
 # What a file may hold

@@ -16,6 +16,7 @@ from milrec.models.known import build_model
 from milrec.models.popularity import Popularity
 from milrec.models.settings import AutoencoderSettings, FactorizationSettings, PopularitySettings
 from milrec.training.presets import settings_for
+from milrec.training.steps.adam import Decay
 from milrec.training.steps.step import decay_slopes
 
 ACTIVATIONS = {
@@ -218,7 +219,7 @@ def test_without_corruption_the_encoder_sees_everything():
     assert np.array_equal(corrupted(inputs, 0, np.random.default_rng(0)).dense(4), np.ones((3, 4)))
 
 
-def slopes_of(model, kind, form, strength) -> dict[str, float]:
+def slopes_of(model, kind, form, strength) -> dict[str, Decay]:
     values = {"n_factors": 2, "weight_decay": strength, "weight_decay_form": form}
     return decay_slopes(model, settings_for(kind, "mil", values))
 

@@ -462,7 +462,7 @@ def test_similar_items_of_a_checkerboard_have_its_colour(checkerboard, model):
     recommender = milrec.fit(split, model, **({"n_factors": 2} if model == "wmf" else {}))
     table = recommender.similar_items(4, n=9)
     assert sorted(table["item"].to_pylist()) == [0, 2, 6, 8, 10, 12, 14, 16, 18]
-    assert table.column_names[-1] == ("cosine" if model == "wmf" else "weight")
+    assert table.column_names[-1] == "blend"
     if model != "wmf":
         assert recommender.similar_items(4, n=20).num_rows == 9, "an item without a tie is listed"
 
@@ -504,7 +504,7 @@ def test_they_beat_popularity_on_real_tastes(small_catalogue):
 )
 def test_a_value_out_of_range_is_refused_by_its_name(model, values):
     (name,) = values
-    with pytest.raises(SettingsError, match=f"setting '{name}' is {values[name]}: "):
+    with pytest.raises(SettingsError, match=f"setting '{name}' is {values[name]}; it must be "):
         settings_for(model, values=values)
 
 

@@ -1,5 +1,6 @@
 """The fused loss against autograd over the formulas in `losses`: values, and gradients of latents and decoder."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +99,8 @@ def latents(n_users=N_USERS, seed=1):
 def by_formula(model, loss, targets, latent) -> Result:
     latent = latent.clone().requires_grad_()
     logits = model.decode(latent)
-    value = loss(logits, model.preference(logits), dense_targets(targets, N_ITEMS, loss.needs_pairs)).mean()
+    losses = loss(logits, model.preference(logits), dense_targets(targets, N_ITEMS, loss.needs_pairs))
+    value = (torch.from_numpy(targets.importance) * losses).mean()
     parts = (latent, model.decoder_weight, model.decoder_bias)
     gradients = torch.autograd.grad(value, parts, allow_unused=True, materialize_grads=True)
     return Result(value.item(), *(gradient.numpy() for gradient in gradients))
@@ -175,6 +177,18 @@ def test_the_fused_loss_is_the_formula_for_one_user_and_for_many(name, target_se
     targets = targets_of(target_set, n_drawn=1 if n_users == 1 else 1000, n_users=n_users)
     expected = by_formula(model, loss, targets, latent)
     assert difference(fused_once(model, loss, targets, latent), expected) < allowed(name)
+
+
+@pytest.mark.parametrize("rejections", [True, False], ids=["rejections", "no rejections"])
+@pytest.mark.parametrize(("name", "target_set"), CASES)
+def test_the_fused_loss_is_the_formula_where_some_users_count_more(name, target_set, rejections):
+    loss, decoder = LOSSES[name]
+    model, latent = model_of(decoder), latents()
+    importance = np.random.default_rng(2).uniform(0.2, 3, N_USERS).astype(np.float32)
+    targets = replace(targets_of(target_set, rejections=rejections), importance=importance)
+    expected = by_formula(model, loss, targets, latent)
+    assert difference(fused_once(model, loss, targets, latent), expected) < allowed(name)
+    assert difference(expected, by_formula(model, loss, targets_of(target_set, rejections=rejections), latent)) > 0.1
 
 
 @pytest.mark.parametrize(("name", "target_set"), CASES)

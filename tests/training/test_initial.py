@@ -100,6 +100,16 @@ def test_biases_at_rest_are_where_the_loss_has_no_slope_for_a_user_of_whom_nothi
     assert inside.sum() >= 7 and logits.grad.numpy()[inside] == pytest.approx(np.zeros(inside.sum()), abs=2e-6)
 
 
+def test_biases_rest_at_the_share_of_adopters_weighted_by_how_much_they_count():
+    """Five users with one item and one with two: the latter counts half as much, and so does item b."""
+    data = milrec.read({"user": [1, 2, 3, 4, 5, 6, 6], "item": ["a"] * 5 + ["a", "b"]})
+    plain, weighted = (settings_for("dae", "square", {"user_exponent": own}).for_data(Shape.of(data)) for own in (0, 1))
+    both = [resting_biases(data, settings) for settings in (plain, weighted)]
+    odds = [np.exp(own[1].astype(np.float64)) for own in both]  # square loss: P/(1-P) over the weight of a missing item
+    importance = 0.5 / (5.5 / 6)
+    assert odds[1] / odds[0] == pytest.approx(importance * 6 / (7 - importance))
+
+
 @pytest.mark.parametrize(("wall", "steepness"), [(1e6, 10), (5.0, 1), (1.0, 1), (50.0, 2)])
 @pytest.mark.parametrize("pull", [1, 2, 3])
 def test_with_other_exponents_biases_rest_too(wall, steepness, pull):

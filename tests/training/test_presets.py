@@ -190,7 +190,7 @@ def test_little_sparse_data_is_validated_more_often(shape, steps):
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "0", "soon", "2.5", "", True, [], "9" * 5_000])
 def test_a_strange_number_of_steps_between_validations_is_one_sentence(value):
-    with pytest.raises(SettingsError, match="'validate_every': input should be 'auto' or a whole number"):
+    with pytest.raises(SettingsError, match="'validate_every': it must be 'auto' or a whole number"):
         settings_for(values={"validate_every": value})
 
 
@@ -223,6 +223,21 @@ def test_users_with_a_single_item_are_not_skipped_if_hardly_anybody_else_is_left
 def test_users_with_a_single_item_are_not_skipped_by_a_model_that_learns_about_every_user():
     with pytest.raises(SettingsError, match="model 'mf' learns something about every user; set skip_singles=false"):
         settings_for("mf", values={"skip_singles": True})
+
+
+def test_settings_by_what_users_adopted_are_not_for_models_that_learn_about_every_user():
+    with pytest.raises(SettingsError, match="model 'mf' learns something about every user; set user_exponent=0"):
+        settings_for("mf", "mil", {"user_exponent": 0.5})
+    with pytest.raises(SettingsError, match="model 'cdae' has weights of users; weight_decay_form 'popularity' is for"):
+        settings_for("cdae", "mil", {"weight_decay_form": "popularity"})
+
+
+@pytest.mark.parametrize("loss", ["mil", "pointwise", "multinomial"])
+def test_the_larger_autoencoder_is_the_default_one_with_other_values(loss):
+    found = settings_for("dae-large", loss, {"n_factors": 300})
+    larger = {"weight_decay_form": "popularity", "weight_decay": 0.35, "user_exponent": 0.25, "learning_rate": 3e-3}
+    assert found == settings_for("dae", loss, {"n_factors": 300, **larger})
+    assert settings_for("dae-large").model.n_factors == 400
 
 
 def test_data_with_few_users_is_not_sparse_for_that_alone():
@@ -266,7 +281,19 @@ def test_the_size_of_the_data_decides_nothing_for_the_papers_rows_and_popularity
 def test_an_unknown_model_is_an_error_that_lists_the_known():
     with pytest.raises(SettingsError) as error:
         settings_for("gpt")
-    others = ["multi-vae-pr", "dae", "cdae", "vae", "mf", "ease", "ease-sparse", "popularity", "slim", "wmf"]
+    others = [
+        "multi-vae-pr",
+        "dae",
+        "dae-large",
+        "cdae",
+        "vae",
+        "mf",
+        "ease",
+        "ease-sparse",
+        "popularity",
+        "slim",
+        "wmf",
+    ]
     known = ", ".join(sorted([*PAPER_TABLE, *others]))
     assert str(error.value) == f"unknown model 'gpt'; known models: {known}"
 
@@ -274,7 +301,10 @@ def test_an_unknown_model_is_an_error_that_lists_the_known():
 def test_an_unknown_loss_is_an_error_that_lists_the_known():
     with pytest.raises(SettingsError) as error:
         settings_for("dae", "mill")
-    assert str(error.value) == "unknown loss 'mill'; known losses: mil, multinomial, pairwise, pointwise, square"
+    assert (
+        str(error.value)
+        == "unknown loss 'mill' (did you mean 'mil'?); known losses: mil, multinomial, pairwise, pointwise, square"
+    )
 
 
 def test_an_unknown_setting_is_an_error_that_lists_those_of_this_model_and_loss():
@@ -399,7 +429,7 @@ def test_a_confidence_is_for_all_items_and_not_for_a_sample(loss):
 
 def test_a_papers_row_keeps_its_loss():
     assert settings_for("mil-lin-sig", "mil") == settings_for("mil-lin-sig")
-    with pytest.raises(SettingsError, match="model 'mil-lin-sig' is a row of the paper with loss 'mil'"):
+    with pytest.raises(SettingsError, match="model 'mil-lin-sig' is one of the paper's models, with loss 'mil'"):
         settings_for("mil-lin-sig", "square")
 
 

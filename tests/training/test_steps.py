@@ -66,6 +66,7 @@ def stepped(engine, data, settings, n_steps=N_STEPS, number=1, scale=1.0):
     """(model, optimiser, losses) after some steps from weights that are the same for both engines."""
     model = build_model(settings.model, data.n_users, data.n_items)
     model.initialise(3)
+    model.meet(data.popularity())
     with torch.no_grad():
         for value in model.parameters():
             value.mul_(scale)
@@ -138,6 +139,7 @@ def test_the_fast_step_is_the_readable_one_whatever_the_encoder_sees(small_catal
         {"n_factors": 1, "n_hidden": 30},
         {"weight_decay": 2.0},
         {"weight_decay": 2.0, "weight_decay_form": "scaled"},
+        {"weight_decay": 2.0, "weight_decay_form": "popularity", "user_exponent": 0.5},
     ],
     ids=name_of,
 )
@@ -152,6 +154,17 @@ def test_the_fast_step_of_a_variational_autoencoder_is_the_readable_one(request,
 def test_the_fast_step_is_the_readable_one_with_much_weight_decay(small_catalogue, model, target_set, form):
     values = {"target_set": target_set, "target_factor": 1, "weight_decay": 2.0, "weight_decay_form": form}
     assert_same_steps(small_catalogue, settings_of(model, "square", values))
+
+
+@pytest.mark.parametrize("target_set", TARGET_SETS)
+@pytest.mark.parametrize("loss", ["square", "pointwise", "pairwise", "mil"])
+def test_the_fast_step_is_the_readable_one_where_popular_items_decay_more_and_short_users_count_more(
+    small_catalogue, loss, target_set
+):
+    values = {"weight_decay": 2.0, "weight_decay_form": "popularity", "user_exponent": 0.5}
+    assert_same_steps(
+        small_catalogue, settings_of("dae", loss, {"target_set": target_set, "target_factor": 2, **values})
+    )
 
 
 @MODELS

@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from milrec.kernels.sparse import Rows
 from milrec.training.sections import TargetSettings
-from milrec.training.targets import Draws, dense_targets, draw_targets, n_missing_drawn
+from milrec.training.targets import Draws, dense_targets, draw_targets, n_missing_drawn, user_importance
 
 N_ITEMS = 30
 
@@ -79,6 +79,13 @@ def adopted_by(counts):
 )
 def test_the_number_drawn_is_the_factor_times_the_median_and_at_least_1(counts, factor, drawn):
     assert n_missing_drawn(adopted_by(counts), factor) == drawn
+
+
+@pytest.mark.parametrize(
+    ("exponent", "importance"), [(0, [1, 1, 1]), (1, [16 / 7, 4 / 7, 1 / 7]), (0.5, [12 / 7, 6 / 7, 3 / 7])]
+)
+def test_with_an_exponent_users_with_few_items_count_more_and_all_together_as_much(exponent, importance):
+    assert user_importance(adopted_by([1, 4, 16]), exponent) == pytest.approx(importance)
 
 
 @pytest.mark.parametrize("n_drawn", [1, 2, 5, 27, 29, 30, 1000])

@@ -246,6 +246,23 @@ def top_lists(scores, items, values):
         fill_list(own, items[user], values[user])
 
 
+@compiled_without_nan
+def top_lists_by_place(scores, order, places, items, values):
+    """The same with equal scores in another order: `places` has the place of each item in it, `order` the reverse."""
+    n_items = scores.shape[1]
+    largest = np.empty(-(-n_items // _STRIDE), dtype=f4)
+    found, keys = np.empty(n_items, dtype=i4), np.empty(n_items, dtype=i8)
+    for user in range(len(scores)):
+        count = candidates(scores[user], items.shape[1], f8(0.0), largest, found)
+        for one in range(count):
+            keys[one] = order_key(scores[user, found[one]], places[found[one]])
+        own = keys[:count]
+        own.sort()
+        fill_list(own, items[user], values[user])
+        for one in range(min(count, items.shape[1])):
+            items[user, one] = order[items[user, one]]
+
+
 @inlined
 def fill_items(keys, items):
     """A list from ascending keys: the best items have the last ones."""

@@ -74,7 +74,7 @@ def slopes_of_users(kind, p, latent, decoder, missing, cells, values, slopes):
         for user in range(len(latent)):
             logits_of_items(latent[user], block, z[0])
             own = (indptr[user : user + 2], columns, roles, weights)
-            here = (start, missing[user : user + 1], ones[:n], f4(1.0))
+            here = (start, missing[user : user + 1], ones[:n], ones[:1])
             values[user] += block_slopes(kind, p, z, bias[start : start + n], *here, own, unused[:n])
             add_slopes(z[0], block, slopes[user])
 
@@ -85,7 +85,7 @@ def multinomial_slopes_of_users(latent, decoder, cells, values, slopes):
     weight, bias = decoder
     indptr, columns, roles, weights = cells
     memory, unused = np.empty((min(len(latent), _USERS), len(weight)), dtype=f4), np.empty(len(weight), dtype=f4)
-    largest, normaliser = np.empty(1, dtype=f4), np.empty(1, dtype=f4)
+    largest, normaliser, one = np.empty(1, dtype=f4), np.empty(1, dtype=f4), np.ones(1, dtype=f4)
     slopes[:] = f4(0.0)
     for first in range(0, len(latent), _USERS):
         users = range(first, min(first + _USERS, len(latent)))
@@ -98,7 +98,7 @@ def multinomial_slopes_of_users(latent, decoder, cells, values, slopes):
             softmax_sums(row, bias, largest, normaliser)
             normaliser[0] = largest[0] + np.log(normaliser[0])
             own = (indptr[user : user + 2], columns, roles, weights)
-            values[user] = multinomial_slopes(row, 0, normaliser, f4(1.0), own, unused)
+            values[user] = multinomial_slopes(row, 0, normaliser, one, own, unused)
         for start in range(0, len(weight), _BLOCK):
             for user in users:
                 z = memory[user - first, start : start + _BLOCK]

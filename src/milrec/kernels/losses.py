@@ -172,12 +172,12 @@ def cells_within(indptr, columns, user, start, stop):
 
 
 @compiled
-def block_slopes(kind, p, z, bias, start, weight, counts, share, cells, bias_slopes):
+def block_slopes(kind, p, z, bias, start, weight, counts, shares, cells, bias_slopes):
     """Overwrite a block of logits (n_users, n_columns) with slopes, and sum them into bias_slopes; return its loss.
 
     Missing items have the user's `weight` times the column's `counts`, except in `cells` (indptr, columns, roles,
-    weights): by user, in ascending columns, adopted and rejected items (with weight `share`) and missing ones with a
-    weight of their own.
+    weights): by user, in ascending columns, adopted and rejected items (with the user's share in
+    the loss, `shares`) and missing ones with a weight of their own.
     """
     indptr, columns, roles, weights = cells
     n = z.shape[1]
@@ -198,15 +198,17 @@ def block_slopes(kind, p, z, bias, start, weight, counts, share, cells, bias_slo
         for c in range(low, high):
             if roles[c] != MISSING:
                 value, slope = known_cell(kind, roles[c], kept[c - low], p)
-                total += share * value
-                row[columns[c] - start] = share * slope
+                total += shares[user] * value
+                row[columns[c] - start] = shares[user] * slope
         for j in range(n):
             bias_slopes[j] += row[j]
     return total
 
 
 @compiled
-def pair_block_slopes(kind, p, z, bias, start, items, weight, counts, share, cells, pairs, bias_slopes, partner_slopes):
+def pair_block_slopes(
+    kind, p, z, bias, start, items, weight, counts, shares, cells, pairs, bias_slopes, partner_slopes
+):
     """The same for the pair-wise losses: each missing or rejected item with a partner among the adopted ones.
 
     `pairs` are (indptr, adopted logits, keys) by user; the adopted items' slopes are added to `partner_slopes`. An
@@ -227,7 +229,7 @@ def pair_block_slopes(kind, p, z, bias, start, items, weight, counts, share, cel
             row_weight[j] = own_weight * counts[j]
         low, high = cells_within(indptr, columns, user, start, start + n)
         for c in range(low, high):
-            own = share if roles[c] == REJECTED else weights[c]
+            own = shares[user] if roles[c] == REJECTED else weights[c]
             row_weight[columns[c] - start] = own if n_adopted and roles[c] != ADOPTED else f4(0.0)
         for j in range(n):
             if row_weight[j] == f4(0.0):
@@ -259,7 +261,7 @@ def softmax_sums(z, bias, largest, sums):
 
 
 @compiled
-def multinomial_slopes(z, start, normaliser, share, cells, bias_slopes):
+def multinomial_slopes(z, start, normaliser, shares, cells, bias_slopes):
     """Overwrite a block of logits with n_adopted·softmax - adopted; `normaliser` is ln Σ exp by user."""
     indptr, columns, roles, _ = cells
     n = z.shape[1]
@@ -274,6 +276,7 @@ def multinomial_slopes(z, start, normaliser, share, cells, bias_slopes):
             n_adopted += f4(1.0) if roles[c] == ADOPTED else f4(0.0)
         for c in range(low, high):
             kept[c - low] = row[columns[c] - start]
+        share = shares[user]
         scale = share * n_adopted
         for j in range(n):
             row[j] = scale * exp(row[j] - normaliser[user])
@@ -303,22 +306,22 @@ def pair_logits(low, high, latent, weight, bias, indptr, items, logits):
 
 
 @compiled
-def known_pairs(low, high, kind, role, p, share, latent, weight, bias, indptr, items, slopes, latent_slopes, values):
+def known_pairs(low, high, kind, role, p, shares, latent, weight, bias, indptr, items, slopes, latent_slopes, values):
     """Adopted or rejected pairs of users low … high-1: their slopes, those of the latents, and the users' losses."""
     for user in range(low, high):
         own = latent_slopes[user]
         for c in range(indptr[user], indptr[user + 1]):
             row = weight[items[c]]
             value, slope = known_cell(kind, role, dot(latent[user], row) + bias[items[c]], p)
-            slope *= share
-            values[user] += share * value
+            slope *= shares[user]
+            values[user] += shares[user] * value
             slopes[c] = slope
             for d in range(own.size):
                 own[d] += slope * row[d]
 
 
 @compiled
-def rejected_pair_slopes(kind, p, share, pairs, indptr, items, logits, slopes, partner_slopes):
+def rejected_pair_slopes(kind, p, shares, pairs, indptr, items, logits, slopes, partner_slopes):
     """Pair-wise losses: the slopes of rejected items, and of their partners; returns their loss."""
     adopted_indptr, adopted_logits, keys = pairs
     total = 0.0
@@ -329,7 +332,7 @@ def rejected_pair_slopes(kind, p, share, pairs, indptr, items, logits, slopes, p
             if n_adopted:
                 partner = adopted_indptr[user] + partner_place(keys[user], items[c], n_adopted)
                 value, up, down = pair_cell(kind, adopted_logits[partner], logits[c], p)
-                total += share * value
-                partner_slopes[partner] += share * up
-                slopes[c] = share * down
+                total += shares[user] * value
+                partner_slopes[partner] += shares[user] * up
+                slopes[c] = shares[user] * down
     return total

@@ -1,7 +1,7 @@
-"""Compiled loops for EASE over neighbourhoods: which items occur together, which of them count, and their weights.
+"""Compiled loops over items that occur together: for EASE over neighbourhoods, and for items like another.
 
-Items are numbered by popularity here, the most adopted first. `pairs` is X in both directions, (item_indptr, users,
-user_indptr, items), with the items of a user ascending. `memory` is what a worker keeps from item to item.
+For EASE, items are numbered by popularity, the most adopted first. `pairs` is X in both directions, (item_indptr,
+users, user_indptr, items), with the items of a user ascending. `memory` is what a worker keeps from item to item.
 """
 
 from __future__ import annotations
@@ -193,3 +193,30 @@ def rows_by_source(order, neighbours, weights):
                 items[places[source]], values[places[source]] = item, weights[j, p]
                 places[source] += 1
     return indptr, items, values
+
+
+@compiled
+def adopters_by_item(indptr, items, n_items):
+    """The users of each item, ascending: (indptr, users)."""
+    starts = np.zeros(n_items + 1, dtype=np.int64)
+    for c in range(items.size):
+        starts[items[c] + 1] += 1
+    for i in range(n_items):
+        starts[i + 1] += starts[i]
+    places, users = starts[:-1].copy(), np.empty(items.size, dtype=i4)
+    for user in range(indptr.size - 1):
+        for c in range(indptr[user], indptr[user + 1]):
+            users[places[items[c]]] = user
+            places[items[c]] += 1
+    return starts, users
+
+
+@compiled
+def votes_together(users, indptr, items, counts, votes):
+    """counts[j] += how many of these users adopted item j; votes[j] += 1 / (how many items each of them adopted)."""
+    for user in users:
+        low, high = indptr[user], indptr[user + 1]
+        vote = 1.0 / (high - low)
+        for c in range(low, high):
+            counts[items[c]] += 1
+            votes[items[c]] += vote

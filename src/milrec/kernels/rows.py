@@ -209,7 +209,7 @@ def adam_rows(weight, moments, gradient, low, high, step, rate, decay, beta1, be
     """One step of Adam on rows low … high-1 of a gradient; each row catches up on the steps since its last one.
 
     `gradient` is (rows, indptr, users, coefficients, left, dense): Σ coefficient · left[user], and for the first rows
-    also a dense part. `moments` is (mean, square, last step) by row.
+    also a dense part. `moments` is (mean, square, last step) by row; `decay` is by row too.
     """
     mean, square, last = moments
     rows, indptr, users, coefficients, left, dense = gradient
@@ -235,7 +235,7 @@ def adam_rows(weight, moments, gradient, low, high, step, rate, decay, beta1, be
             keep1, keep2 = f4(beta1**idle), f4(beta2**idle)
             drift = f4(ratio * (1.0 - ratio ** (idle - 1)) / (1.0 - ratio) * rate / unbias1)
         w, m, v = weight[row], mean[row], square[row]
-        size, owed = f4(rate / unbias1), f4(decay * idle)
+        size, owed = f4(rate / unbias1), f4(decay[row] * idle)
         for d in range(gathered.size):
             w[d] -= drift * m[d] / (np.sqrt(v[d]) / unbias2 + epsilon)
             g = gathered[d] + owed * w[d]

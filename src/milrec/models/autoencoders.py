@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +15,8 @@ from milrec.kernels.products import steady_product
 from milrec.kernels.threads import zeros
 from milrec.models.contract import Encode, Latents, Parts, taken
 from milrec.models.factors import Factors
-from milrec.models.inputs import Reader, Users
+from milrec.models.formula import Activation, MatrixProduct, Shift, Step
+from milrec.models.inputs import Reader, Users, popularity_scale
 from milrec.models.settings import AutoencoderSettings, CollaborativeSettings, VariationalSettings
 
 Product = Callable[[Tensor, Tensor], Tensor]  # two matrices → their product
@@ -54,7 +56,7 @@ def _reader(settings: Any, n_items: int, n_users: int = 0) -> Reader:
 
 
 class DenoisingAutoencoder(_Autoencoder):
-    """h = s(W·v + b) (equation 12); v is what the user adopted, L2-normalised."""
+    """h = s(W·v + b) (equation 12); v is what the user adopted, each item times its popularity^-α, L2-normalised."""
 
     settings: AutoencoderSettings
 
@@ -64,6 +66,11 @@ class DenoisingAutoencoder(_Autoencoder):
     @classmethod
     def build(cls, settings: AutoencoderSettings, n_users: int, n_items: int) -> Self:
         return cls(settings, n_items)
+
+    def meet(self, popularity: npt.NDArray[np.int64]) -> None:
+        super().meet(popularity)
+        if self.settings.input_exponent:
+            self.reader = replace(self.reader, scale=popularity_scale(popularity, self.settings.input_exponent))
 
 
 class CollaborativeAutoencoder(_Autoencoder):
@@ -113,6 +120,15 @@ class VariationalAutoencoder(_Autoencoder):
         divergence = (log_variance.exp() + mean.square() - 1 - log_variance).sum(dim=1) / 2  # (n_users,)
         drawn = mean if noise is None else mean + noise * (log_variance / 2).exp()
         return self._hidden(drawn), self.annealing(iteration) * divergence.mean()
+
+    def _latent_steps(self) -> tuple[Step, ...]:
+        n_factors = self.settings.n_factors  # of the mean; the log-variance comes after it
+        mean = (
+            MatrixProduct(self.posterior_weight.detach()[:, :n_factors]),
+            Shift(self.posterior_bias.detach()[:n_factors]),
+        )
+        hidden = MatrixProduct(self.hidden_weight.detach()), Shift(self.hidden_bias.detach()), Activation("tanh")
+        return *super()._latent_steps(), *mean, *hidden
 
     def noise(self, n_users: int, random: np.random.Generator) -> npt.NDArray[np.float32]:
         return random.standard_normal((n_users, self.settings.n_factors), dtype=np.float32)

@@ -36,7 +36,9 @@ def check_encoder(encoder: type[nn.Module], n_items: int = 50, **settings: Any) 
     if not bool(latents.isfinite().all()):
         raise FitError(f"encoder '{name}' returns latents that are not finite")
     if not torch.equal(latents, model.latents(users)):
-        raise FitError(f"encoder '{name}' returns other latents when called again; in eval mode it must draw nothing")
+        raise FitError(
+            f"encoder '{name}' returns different latents when called twice; in eval mode it must not be random"
+        )
     if model.rows_independent:
         _independent_rows(name, model, users)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,17 +19,20 @@ import torch
 from torch import Tensor, nn
 
 from milrec.kernels.products import steady_product
-from milrec.kernels.ranking import add_bias
+from milrec.kernels.ranking import add_bias, row_products
 from milrec.kernels.sparse import Rows
+from milrec.models.formula import Formula
 from milrec.models.inputs import Reader, Users
 from milrec.models.settings import GradientModelSettings, ModelSettings
 
 ROWS = 64  # users whose logits are computed together; fewer are padded, so that every product has one shape
 _COLUMNS = 1024  # items per matrix product
+_SHORTEST = 1e-30  # factors of this length are as good as 0
 
 Parts = npt.NDArray[np.float64]  # (n_adopted, n_listed) what each adopted item adds to the logit of each listed one
 Latents = npt.NDArray[np.float32]  # (1 + n_adopted, width)
 Encode = Callable[[Users], Tensor]  # users → their latents, (n_users, width)
+Likeness = Callable[[int], npt.NDArray[np.float32]]  # an item → how alike all items are, (n_items,); 0 or less: not
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda values: values,
@@ -40,21 +42,14 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@dataclass(frozen=True)
-class Likeness:
-    """How alike items are: the name of the measure, and its value for one item and all others, or what makes it up."""
-
-    measure: str
-    of: Callable[[int], npt.NDArray[np.float32]] | None = None  # the values; -inf: not at all alike
-    directions: npt.NDArray[np.float32] | None = None  # (n_items, width) whose products are the values
-
-
 class Model(nn.Module):
     """Anything that computes logits for users."""
 
     settings: ModelSettings
     knows_users: ClassVar[bool] = False  # whether it knows more about known users than the items they adopted
+    fixes_users: ClassVar[bool] = False  # whether what it knows about a known user ignores the items given with them
     folds_in: ClassVar[bool] = False  # whether latents of new users are found by minimising the fit's own loss
+    needs_adopted: ClassVar[bool] = False  # whether all items have the same logit for a user who adopted nothing
     most_explained: ClassVar[int | None] = None  # for more adopted items than this, reasons would take minutes
 
     @classmethod
@@ -82,8 +77,15 @@ class Model(nn.Module):
         """Itself, if its logits are a product of latents and weights."""
         return None
 
+    def meet(self, popularity: npt.NDArray[np.int64]) -> None:
+        """How many users adopted each item: known before the first step of a fit, and once a folder has been read."""
+
     def likeness(self) -> Likeness | None:
         """How alike its items are; None if it cannot say."""
+        return None
+
+    def formula(self) -> Formula | None:
+        """Its logits as a few plain steps, for other tools; None if it has no such form."""
         return None
 
     def tensors(self) -> dict[str, Tensor]:
@@ -157,8 +159,18 @@ class LatentModel(Model):
             add_bias(out.numpy(), self.decoder_bias.detach().cpu().numpy())
 
     def likeness(self) -> Likeness | None:
-        directions = nn.functional.normalize(self.decoder_weight.detach(), dim=1)  # (n_items, width)
-        return Likeness("cosine", directions=directions.cpu().numpy())
+        """Products of the items' factors: long ones have more adopters behind them, which a cosine would not see."""
+        weight = self.decoder_weight.detach().cpu().double()
+        longest = weight.norm(dim=1).max().clamp(min=_SHORTEST)
+        factors = (weight / longest).float().numpy()  # (n_items, width)
+
+        def products(item: int) -> npt.NDArray[np.float32]:
+            values = np.empty((1, len(factors)), dtype=np.float32)
+            row_products(factors[item : item + 1], factors, values)
+            row: npt.NDArray[np.float32] = values[0]
+            return row
+
+        return products
 
 
 class GradientModel(LatentModel):
@@ -170,6 +182,10 @@ class GradientModel(LatentModel):
     draws: ClassVar[bool] = False  # whether it draws from torch's own generator in a step, e.g. for dropout
     smallest_batch: ClassVar[int] = 1  # users that a step needs at least
     decoder_bias: nn.Parameter
+    popularity: npt.NDArray[np.int64]  # (n_items,) how many users adopted each item, once it has met them
+
+    def meet(self, popularity: npt.NDArray[np.int64]) -> None:
+        self.popularity = popularity
 
     @abstractmethod
     def enter(self, inputs: Rows) -> Tensor:

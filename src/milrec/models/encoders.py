@@ -191,7 +191,7 @@ def _arguments(encoder: type[nn.Module], name: str) -> dict[str, Any]:
             raise SettingsError(f"the constructor of encoder '{name}' takes '{parameter}'; name each argument instead")
         if hasattr(EncoderSettings, key) or (key in EncoderSettings.model_fields and key not in _GIVEN):
             raise SettingsError(
-                f"the constructor of encoder '{name}' takes '{key}', which is taken: every model has it; rename it"
+                f"the constructor of encoder '{name}' takes '{key}', a name that every model already uses; rename it"
             )
         default = ... if parameter.default is parameter.empty else parameter.default
         if key == "n_factors" and default is not ...:

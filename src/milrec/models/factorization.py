@@ -12,6 +12,7 @@ from milrec.kernels.sparse import Rows
 from milrec.kernels.threads import one_torch_thread, zeros
 from milrec.models.contract import ROWS, LatentModel
 from milrec.models.factors import Factors
+from milrec.models.formula import Formula, MatrixProduct
 from milrec.models.inputs import Reader, Users
 from milrec.models.settings import FactorizationSettings, WmfSettings
 
@@ -23,6 +24,7 @@ class MatrixFactorization(Factors):
 
     settings: FactorizationSettings
     knows_users: ClassVar[bool] = True
+    fixes_users: ClassVar[bool] = True
     folds_in: ClassVar[bool] = True
     most_explained: ClassVar[int | None] = _MOST_EXPLAINED
 
@@ -43,6 +45,8 @@ class WeightedFactorization(LatentModel):
 
     settings: WmfSettings
     knows_users: ClassVar[bool] = True
+    fixes_users: ClassVar[bool] = True
+    needs_adopted: ClassVar[bool] = True
     most_explained: ClassVar[int | None] = _MOST_EXPLAINED
     decoder_bias: None = None
 
@@ -64,6 +68,9 @@ class WeightedFactorization(LatentModel):
         else:
             latents[: users.n_users] = self.encoder_weight[torch.from_numpy(users.numbers)]
         return latents
+
+    def formula(self) -> Formula:
+        return Formula((MatrixProduct(self.decoder_weight.detach().T),), user_rows=self.encoder_weight.detach())
 
     def folded(self, adopted: Rows) -> Tensor:
         """Rows of new users: x = (Y'Y + Y'(C-I)Y + λI)⁻¹ Y'C p (Hu, Koren and Volinsky, equation 4), in doubles."""

@@ -11,6 +11,7 @@ from milrec.kernels.rows import weighted_rows
 from milrec.kernels.sparse import Rows
 from milrec.kernels.threads import zeros
 from milrec.models.contract import ACTIVATIONS, ROWS, GradientModel
+from milrec.models.formula import Activation, Formula, MatrixProduct, Shift, Step
 from milrec.models.inputs import Reader, Users
 
 
@@ -42,6 +43,22 @@ class Factors(GradientModel):
         weighted_rows(0, ROWS, weight, inputs.indptr, inputs.items, inputs.values, product.numpy())
         with torch.no_grad():
             return self.latent(product.to(self.encoder_weight.device))
+
+    def formula(self) -> Formula:
+        reader, weight = self.reader, self.encoder_weight.detach()
+        decoded = (MatrixProduct(self.decoder_weight.detach().T), Shift(self.decoder_bias.detach()))
+        return Formula(
+            steps=(*self._latent_steps(), *decoded),
+            item_weight=weight[: reader.n_items] if reader.n_items else None,
+            user_rows=weight[reader.n_items :] if reader.n_users else None,
+            item_scale=None if reader.scale is None else torch.from_numpy(reader.scale).float(),
+            weights=reader.weights,
+            unit_length=reader.unit_length,
+        )
+
+    def _latent_steps(self) -> tuple[Step, ...]:
+        """`latent`, step by step."""
+        return Shift(self.encoder_bias.detach()), Activation(self.settings.encoder)
 
     def decayed(self) -> list[str]:
         return ["encoder_weight", "decoder_weight"]

@@ -66,6 +66,7 @@ class Reader:
     weights: str = "binary"
     unit_length: bool = True  # whether every row of items is divided by its length
     corruption: float = 0.0  # probability that a fit hides an item
+    scale: npt.NDArray[np.float64] | None = None  # (n_items,) what the weight of an item is multiplied by; None: 1
 
     @property
     def n_columns(self) -> int:
@@ -83,7 +84,7 @@ class Reader:
         if not self.n_items:
             return Rows.none(users.n_users)
         if self.unit_length:
-            return unit_rows(users.adopted, self.weights)
+            return unit_rows(users.adopted, self.weights, self.scale)
         values = _WEIGHTS[self.weights](users.adopted.values).astype(np.float32)
         return Rows(users.adopted.indptr, users.adopted.items, values)
 
@@ -93,9 +94,17 @@ class Reader:
         return with_entry(inputs, self.n_items + users.numbers)
 
 
-def unit_rows(adopted: Rows, weights: str) -> Rows:
-    """1, r_ui or log(1 + r_ui) for each adopted item, every row of length 1."""
+def popularity_scale(popularity: npt.NDArray[np.int64], exponent: float) -> npt.NDArray[np.float64]:
+    """n_i^-α: with α above 0, what is rare says more about a user than what everybody has."""
+    scale: npt.NDArray[np.float64] = np.maximum(popularity, 1).astype(np.float64) ** -exponent
+    return scale
+
+
+def unit_rows(adopted: Rows, weights: str, scale: npt.NDArray[np.float64] | None = None) -> Rows:
+    """1, r_ui or log(1 + r_ui) for each adopted item, times its scale, every row of length 1."""
     values = _WEIGHTS[weights](adopted.values).astype(np.float64)
+    if scale is not None:
+        values *= scale[adopted.items]
     length = np.sqrt(np.bincount(adopted.users, weights=values**2, minlength=adopted.n_rows))
     return Rows(adopted.indptr, adopted.items, (values / length[adopted.users]).astype(np.float32))
 

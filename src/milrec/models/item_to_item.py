@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,46 @@ from torch import Tensor, nn
 from milrec.kernels.rows import added_sparse_rows, cells_of_rows, weighted_rows
 from milrec.kernels.threads import zeros
 from milrec.models.contract import Encode, Likeness, Model, Parts
+from milrec.models.formula import Formula
 from milrec.models.inputs import Users
 from milrec.models.settings import EaseSettings, SlimSettings, SparseEaseSettings
 
 SparseRows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.float32]]  # (indptr, items, values)
+_BETWEEN = 100  # items by way of which two others may be alike
+_BY_WAY = 4.0  # what such a way counts, chosen on validation (docs/log.md)
 
 
-class ItemToItem(Model):
+class _Weights(Model):
+    """What dense and sparse weights share: which items are alike."""
+
+    needs_adopted: ClassVar[bool] = True
+
+    @abstractmethod
+    def weights(self, item: int) -> npt.NDArray[np.float32]:
+        """What an item gives to each of all items, (n_items,)."""
+
+    def likeness(self) -> Likeness:
+        """An item's weights a = B_i, then twice a + 4·Σ a_k·B_k over the 100 items k with the largest a.
+
+        A weight is what an item adds to all others of a user, so some items that go together have none: they are alike
+        by way of others.
+        """
+
+        def alike(item: int) -> npt.NDArray[np.float32]:
+            return self._passed_on(self._passed_on(self.weights(item)))
+
+        return alike
+
+    def _passed_on(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The same, and what the items with the largest values give to others in turn."""
+        found = values.copy()
+        for between in np.argsort(-values, kind="stable")[:_BETWEEN]:
+            if values[between] > 0:
+                found += np.float32(_BY_WAY) * values[between] * self.weights(between)
+        return found
+
+
+class ItemToItem(_Weights):
     """The logits are the sum of the adopted items' rows."""
 
     settings: EaseSettings | SlimSettings
@@ -47,17 +81,15 @@ class ItemToItem(Model):
         weights: Parts = self.item_weight.detach().numpy()[np.ix_(user.adopted.items, items)].astype(np.float64)
         return weights
 
-    def likeness(self) -> Likeness:
-        """The weights above 0 that an item gives to others."""
-        return Likeness("weight", self._weights_above_0)
+    def formula(self) -> Formula:
+        return Formula((), item_weight=self.item_weight.detach())
 
-    def _weights_above_0(self, item: int) -> npt.NDArray[np.float32]:
-        weights = self.item_weight.detach()[item].numpy().copy()  # (n_items,)
-        weights[weights <= 0] = -np.inf
-        return weights
+    def weights(self, item: int) -> npt.NDArray[np.float32]:
+        row: npt.NDArray[np.float32] = self.item_weight.detach()[item].numpy()
+        return row
 
 
-class SparseItemToItem(Model):
+class SparseItemToItem(_Weights):
     """The same where most weights are 0: for each item the items that it has a weight to, ascending, and these weights.
 
     Rows are added one by one, in the order of the user's items: a logit is the same no matter who else is scored.
@@ -115,15 +147,11 @@ class SparseItemToItem(Model):
         weights: Parts = cells_of_rows(*self.rows, user.adopted.items, items)
         return weights
 
-    def likeness(self) -> Likeness:
-        """The weights above 0 that an item gives to others."""
-        return Likeness("weight", self._weights_above_0)
-
-    def _weights_above_0(self, item: int) -> npt.NDArray[np.float32]:
+    def weights(self, item: int) -> npt.NDArray[np.float32]:
         indptr, items, values = self.rows
         own = slice(indptr[item], indptr[item + 1])
-        weights = np.full(self.n_items, -np.inf, dtype=np.float32)
-        weights[items[own]] = np.where(values[own] > 0, values[own], -np.inf)
+        weights = np.zeros(self.n_items, dtype=np.float32)
+        weights[items[own]] = values[own]
         return weights
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from milrec.settings import Section
 
@@ -83,6 +83,17 @@ class AutoencoderSettings(GradientModelSettings):
     decoder: OutputActivation = "sigmoid"
     corruption: Corruption = 0.5
     input_weights: InputWeights = "binary"
+    input_exponent: float = Field(
+        0, ge=-2, le=2, description="α: an adopted item enters with its popularity^-α; above 0, rare items say more"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_exponent_0(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As before there was an exponent, if it is 0: folders, runs and checkpoints of then are of the same fit."""
+        values: dict[str, Any] = plain(self)
+        if values.get("input_exponent") == 0:
+            del values["input_exponent"]
+        return values
 
     @classmethod
     def defaults(cls, loss: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from milrec.probability.calibration import Calibration
 from milrec.probability.prices import TailPrices
 from milrec.records import Record, first_wrong
 from milrec.results import FitHistory
-from milrec.storage import Manifest, new_folder, opened_folder, require_files
+from milrec.storage import Manifest, check_files, new_folder, opened_folder
 from milrec.training.progress import History, checked_history, history_of
 from milrec.training.settings import FitSettings, fit_settings
 
@@ -105,7 +105,7 @@ class Fitted:
     def load(cls, path: str | Path, encoders: Sequence[type[nn.Module]] = ()) -> Fitted:
         """Read a model folder, checked; an encoder that is not milrec's must be named here, or installed."""
         if not isinstance(encoders, Sequence) or isinstance(encoders, str):
-            raise SettingsError(f"`models` is a list of classes, not {encoders!r:.60}")
+            raise SettingsError(f"`models` must be a list of classes, not {encoders!r:.60}")
         for encoder in encoders:
             encoder_settings(encoder)
         with opened_folder(Path(path), "model") as manifest:
@@ -113,14 +113,14 @@ class Fitted:
 
     @classmethod
     def _read_from(cls, manifest: Manifest, encoders: Sequence[type[nn.Module]]) -> Fitted:
-        require_files(manifest, [_WEIGHTS])
+        check_files(manifest, [_WEIGHTS])
         facts, settings = _understood(manifest, encoders)
         if ADOPTERS in manifest.hashes:
             train = Interactions.read_without_users(manifest)
             removed = train.adopted
         else:
             train = Interactions.read_from(manifest)
-            require_files(manifest, [_REMOVED])
+            check_files(manifest, [_REMOVED])
             removed = read_pairs(manifest.path / _REMOVED, train.adopted.shape)
         model = _built(settings, train, facts.seed, manifest)
         history = None if facts.history is None else history_of(facts.history)
@@ -160,6 +160,7 @@ def _built(settings: FitSettings, train: Interactions, seed: int, manifest: Mani
     except MemoryError:
         raise FolderError(f"'{manifest.path}' needs more memory for its model than there is") from None
     _read_weights(model, manifest)
+    model.meet(train.popularity())
     return model
 
 

@@ -20,7 +20,7 @@ from milrec.kernels.threads import ahead
 from milrec.models.contract import GradientModel
 from milrec.models.inputs import Users
 from milrec.training.settings import GradientFit
-from milrec.training.targets import Draws, TargetSet, draw_targets
+from milrec.training.targets import Draws, TargetSet, draw_targets, user_importance
 
 _BATCHES_AHEAD = 3
 
@@ -98,6 +98,7 @@ class _BatchMaker:
         self.counts = np.zeros(n_columns, dtype=np.int64)
         self.first_rows = np.arange(0 if settings.touches_few_rows else n_columns, dtype=np.int32)
         self.draws = Draws.of(train, settings.target_factor)
+        self.importance = user_importance(train.adopted, settings.training.user_exponent).astype(np.float32)
 
     def slice(self, users: npt.NDArray[np.int64], iteration: int, seed: int, place: int, n_slices: int) -> Batch:
         """One of the slices of a step's users, with draws of its own; all of them, if there is only one."""
@@ -111,5 +112,6 @@ class _BatchMaker:
         users = Users(Rows.of(self.train.adopted, numbers), Rows.of(self.train.rejected, numbers), numbers)
         targets = draw_targets(users.adopted, users.rejected, self.target_set, self.draws, random)
         inputs = self.model.reader.corrupted_inputs(users, random)
+        targets = replace(targets, importance=self.importance[numbers])
         transposed = inputs.transposed(self.first_rows, self.counts)
         return Batch(iteration, inputs, transposed, targets, self.model.noise(users.n_users, random))

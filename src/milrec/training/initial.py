@@ -8,7 +8,7 @@ the loss would put them if nothing were known about users but how often each ite
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from milrec.models.contract import GradientModel
 from milrec.models.factors import Factors
 from milrec.models.inputs import unit_rows
 from milrec.training.settings import GradientFit
-from milrec.training.targets import n_missing_drawn
+from milrec.training.targets import n_missing_drawn, user_importance
 
 _USERS = 20_000  # are enough to find the directions
 _MORE_DIRECTIONS = 10
@@ -50,7 +50,10 @@ def start(model: GradientModel, train: Interactions, settings: GradientFit, seed
 def resting_biases(train: Interactions, settings: GradientFit) -> Floats:
     """The logits at which the loss rests for a user we know nothing about: (n_items,)."""
     assert settings.target_set is not None and settings.rests
-    share = np.maximum(train.popularity(), 0.5) / (train.n_users + 1)  # of users who adopted each item, below 1
+    popularity: npt.NDArray[Any] = train.popularity()
+    if settings.training.user_exponent:
+        popularity = user_importance(train.adopted, settings.training.user_exponent) @ train.adopted.astype(bool)
+    share = np.maximum(popularity, 0.5) / (train.n_users + 1)  # of users who adopted each item, below 1
     drawn = n_missing_drawn(train.adopted, settings.target_factor) / train.n_items
     weight = 1.0 if settings.target_set.target_set == "all" else min(drawn, 1.0)
     loss = cast(RestingLoss, settings.loss)

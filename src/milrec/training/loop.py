@@ -69,6 +69,7 @@ def advance(
         refuse_slices(model)
     device = _device(training.device)
     identity = fingerprint(train, settings, seed)
+    model.meet(train.popularity())
     if training.skip_singles:
         train = without_singles(train, model.smallest_batch)
     resumed = watch.checkpoint is not None and watch.checkpoint.exists()

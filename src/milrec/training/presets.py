@@ -1,7 +1,8 @@
 """Settings of a fit by name.
 
 Each row of the paper's model table has a name here (`mil-lin-sig`, `mf-square`, …) with the paper's settings. The name
-of a model, with the name of a loss, gives milrec's own defaults for that pair; some models have no loss.
+of a model, with the name of a loss, gives milrec's own defaults for that pair; some models have no loss. `dae-large`
+is a larger autoencoder, which takes longer.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from milrec.errors import SettingsError, cut, unknown
+from milrec.errors import SettingsError, unknown
 from milrec.losses import LOSSES
 from milrec.models.known import settings_type
 from milrec.models.settings import (
@@ -28,6 +29,20 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+LARGER: dict[str, tuple[str, dict[str, Any]]] = {  # name → the model, and what replaces its defaults (docs/log.md)
+    "dae-large": (
+        "dae",
+        {
+            "n_factors": 400,
+            "weight_decay_form": "popularity",
+            "weight_decay": 0.35,
+            "user_exponent": 0.25,
+            "learning_rate": 3e-3,
+        },
+    )
+}
+
+
 def settings_for(
     model: str | type[nn.Module] | None = None,
     loss: str | None = None,
@@ -39,18 +54,21 @@ def settings_for(
     Instead of a name you can give your own encoder's class; classes in `encoders` can be given by name too.
     """
     if loss is not None and loss not in LOSSES:
-        raise SettingsError(f"unknown loss '{cut(loss)}'; known losses: {', '.join(sorted(LOSSES))}")
+        raise SettingsError(unknown("loss", loss, LOSSES))
     name = model or "dae"
     if not isinstance(name, str):
         from milrec.models.encoders import encoder_settings
 
         return _defaults(encoder_settings(name), loss, values or {}).with_values(values or {})
+    if name in LARGER:
+        plain, larger = LARGER[name]
+        return settings_for(plain, loss, {**larger, **(values or {})})
     if name in PAPER_MODELS:
         chosen: FitSettings = _paper_row(name, loss)
     else:
         kind = settings_type(name, encoders)
         if kind is None:
-            raise SettingsError(unknown("model", name, [*PAPER_MODELS, *MODELS]))
+            raise SettingsError(unknown("model", name, [*PAPER_MODELS, *MODELS, *LARGER]))
         chosen = _defaults(kind, loss, values or {})
     return chosen.with_values(values or {})
 
@@ -67,7 +85,7 @@ def _paper_row(name: str, loss: str | None) -> GradientFit:
     chosen = PAPER_MODELS[name]
     if loss not in (None, chosen.loss.loss):
         raise SettingsError(
-            f"model '{name}' is a row of the paper with loss '{chosen.loss.loss}'; "
+            f"model '{name}' is one of the paper's models, with loss '{chosen.loss.loss}'; "
             "for another loss give `model='dae'` or `model='mf'`"
         )
     return chosen

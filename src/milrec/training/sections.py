@@ -88,8 +88,12 @@ class TrainingSettings(Section):
         0, ge=0, lt=1, description="judge and keep the mean of the weights over about this share of the steps so far"
     )
     weight_decay: float = Field(1e-6, ge=0, description="λ")
-    weight_decay_form: Literal["plain", "scaled"] = Field(
-        "plain", description="λ(‖W‖²+‖W'‖²), or λ/D·(‖W‖²/rows + ‖W'‖²/rows)"
+    weight_decay_form: Literal["plain", "scaled", "popularity"] = Field(
+        "plain",
+        description="λ(‖W‖²+‖W'‖²), λ/D·(‖W‖²/rows + ‖W'‖²/rows), or λ times each item's share of all adopted pairs",
+    )
+    user_exponent: float = Field(
+        0, ge=-2, le=2, description="β: a user's loss counts with n^-β, n their adopted items; above 0, short ones more"
     )
     measure: str = Field("ndcg@100", description="validation measure that chooses the weights to keep")
     validation_users: int = Field(
@@ -125,11 +129,12 @@ class TrainingSettings(Section):
     )
 
     @model_serializer(mode="wrap")
-    def _without_one_slice(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As before there were slices, if there is one: folders, runs and checkpoints of then are of the same fit."""
+    def _without_what_is_new(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As before these settings existed, where they change nothing: what was written then is of the same fit."""
         values: dict[str, Any] = plain(self)
-        if values.get("slices") == 1:
-            del values["slices"]
+        for name, nothing in (("slices", 1), ("user_exponent", 0)):
+            if values.get(name) == nothing:
+                del values[name]
         return values
 
     @field_validator("measure")
@@ -145,7 +150,7 @@ class TrainingSettings(Section):
         number = int(value) if digits else value
         if value in (None, "auto") or (type(number) is int and number >= 1):
             return number
-        raise ValueError("input should be 'auto' or a whole number from 1 up")
+        raise ValueError("it must be 'auto' or a whole number of 1 or more")
 
     @model_validator(mode="after")
     def _one_length(self) -> TrainingSettings:

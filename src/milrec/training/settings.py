@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import SerializeAsAny, model_validator
 
-from milrec.errors import SettingsError, cut, unknown
+from milrec.errors import SettingsError, cut, hint, unknown
 from milrec.losses import LOSSES, Loss
 from milrec.models.known import build_model, settings_type
 from milrec.models.settings import MODELS, ClosedFormSettings, GradientModelSettings, ModelSettings
@@ -54,9 +54,9 @@ class _Sections(Settings):
         known = self.known_keys()
         for key in values:
             if key not in known:
-                raise SettingsError(
-                    f"unknown setting '{cut(key)}' for {self}; known settings: {', '.join(sorted(known)) or 'none'}"
-                )
+                names = ", ".join(sorted(known)) or "none"
+                what = f"unknown setting '{cut(key)}' for {self}{hint(key, known)}"
+                raise SettingsError(f"{what}; known settings: {names}")
         sections: dict[str, Any] = {name: getattr(self, name) for name in SECTIONS}
         for name, section in sections.items():
             mine = {key: value for key, value in values.items() if known[key] == name}
@@ -102,6 +102,12 @@ class GradientFit(_Sections):
             )
         if self.training.skip_singles and not self.model.reads_items_only:
             raise ValueError(f"model '{name}' learns something about every user; set skip_singles=false")
+        if not self.model.reads_items_only and self.training.weight_decay_form == "popularity":
+            raise ValueError(
+                f"model '{name}' has weights of users; weight_decay_form 'popularity' is for weights of items"
+            )
+        if not self.model.reads_items_only and self.training.user_exponent:
+            raise ValueError(f"model '{name}' learns something about every user; set user_exponent=0")
         confidence = getattr(self.loss, "confidence", None)
         if confidence is not None and self.target_set is not None and self.target_set.target_set != "all":
             raise ValueError("a confidence weights adopted items against all missing ones: set target_set=all with it")
@@ -290,7 +296,7 @@ def fit_settings(sections: Mapping[str, Any], encoders: Sequence[type[nn.Module]
     `encoders` are models other than milrec's that the caller has named.
     """
     if not isinstance(sections, Mapping):
-        raise SettingsError(f"settings are a table of sections ({', '.join(SECTIONS)}), not {sections!r:.40}")
+        raise SettingsError(f"settings must be a table of sections ({', '.join(SECTIONS)}), not {sections!r:.40}")
     values = sections.get("model")
     name = values.get("model") if isinstance(values, Mapping) else None
     if name is None:

@@ -35,11 +35,26 @@ class TargetSet:
     weight: Floats  # (n_users,) of a missing item among them
     exceptions: Rows  # missing items with a weight of their own
     pair_keys: npt.NDArray[np.uint32]  # (n_users,) what decides which adopted item each missing item is paired with
+    importance: Floats  # (n_users,) how much each user's loss counts; 1 on average over all users of a fit
+
+    @property
+    def shares(self) -> Floats:
+        """What each user's loss is multiplied by in the mean of the batch: (n_users,)."""
+        return self.importance / np.float32(len(self.importance))
 
 
 def n_missing_drawn(adopted: csr_array, target_factor: float) -> int:
     """target_factor × median(|I_u|), at least 1."""
     return max(1, round(target_factor * float(np.median(np.diff(adopted.indptr)))))
+
+
+def user_importance(adopted: csr_array, exponent: float) -> npt.NDArray[np.float64]:
+    """|I_u|^-β, divided by its mean: how much each user's loss counts. With β above 0, users with few items count more
+    than others: measures are means over users, and a sum over a target set grows with what a user adopted.
+    """
+    own = np.maximum(np.diff(adopted.indptr), 1).astype(np.float64) ** -exponent
+    importance: npt.NDArray[np.float64] = own / own.mean()
+    return importance
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +128,9 @@ def draw_targets(
         assert settings.target_set == "all", settings
         weight = np.ones(n_users, dtype=np.float32)
     keys = random.integers(2**32, size=n_users, dtype=np.uint32)
-    return TargetSet(adopted, rejected, items, item_weight, weight, exceptions, keys)
+    return TargetSet(
+        adopted, rejected, items, item_weight, weight, exceptions, keys, np.ones(n_users, dtype=np.float32)
+    )
 
 
 def _drawn_per_user(

@@ -51,7 +51,8 @@ class _Columns:
     weight: Tensor  # (n_columns, n_factors); where items are named, memory for theirs
     bias: Floats  # (n_columns,)
     items: npt.NDArray[np.int32]  # (n_columns,) their numbers; empty where columns are items
-    missing_weight: Floats  # (n_users,) of a missing item, divided by the size of the batch
+    missing_weight: Floats  # (n_users,) of a missing item, times the user's share
+    shares: Floats  # (n_users,) of each user in the loss of the batch
     counts: Floats  # (n_columns,) how many missing items each column stands for
     cells: Cells  # where something else is known
     pairs: Pairs | None  # for the pair-wise losses
@@ -69,6 +70,7 @@ class _Sums:
     def __init__(self, memory: _Memory, latent: Tensor, columns: _Columns, n_blocks: int) -> None:
         n_users, n_factors = latent.shape
         n_columns = len(columns.bias)
+        self.shares = columns.shares
         self.lanes = memory("lanes", _LANES + 2, n_users, n_factors).zero_()  # slopes of the latents; last two: pairs
         self.weight = memory("weight", n_columns, n_factors)  # slopes of the columns' weights
         self.bias = np.empty(n_columns, dtype=np.float32)
@@ -113,15 +115,15 @@ class FusedLoss:
 
     def _whole(self, latent: Tensor, targets: TargetSet) -> tuple[float, Tensor]:
         """Over all items of the catalogue."""
-        share = np.float32(1 / len(latent))
+        shares = targets.shares
         adopted, rejected, other = targets.adopted, targets.rejected, targets.exceptions
         cells = row_kernels.merged_cells(
             *(adopted.indptr, adopted.items, rejected.indptr, rejected.items),
-            *(other.indptr, other.items, other.values * share),
+            *(other.indptr, other.items, other.values * shares[other.users]),
         )
         no_names = self._all_items[:0]
         pairs = self._pairs(latent, targets)
-        columns = _Columns(self.weight, self.bias, no_names, targets.weight * share, self._ones, cells, pairs)
+        columns = _Columns(self.weight, self.bias, no_names, targets.weight * shares, shares, self._ones, cells, pairs)
         sums = _Sums(self.memory, latent, columns, len(columns.blocks(len(latent))))
         if self.kind == loss_kernels.MULTINOMIAL:
             self._multinomial(latent, columns, sums)
@@ -134,7 +136,7 @@ class FusedLoss:
     def _sampled(self, latent: Tensor, targets: TargetSet) -> tuple[float, Tensor]:
         """Over the drawn items by matrix products, and over the known pairs by dot products."""
         assert targets.items is not None and targets.item_weight is not None
-        drawn, share = targets.items, np.float32(1 / len(latent))
+        drawn, shares = targets.items, targets.shares
         known = [rows for rows in (targets.adopted, targets.rejected) if len(rows.items)]
         roles = [ADOPTED if rows is targets.adopted else REJECTED for rows in known]
         weight = self.memory("drawn", len(drawn), latent.shape[1])
@@ -143,7 +145,7 @@ class FusedLoss:
             *(drawn, self._counts),
         )
         pairs = self._pairs(latent, targets)
-        missing = (targets.weight * share, targets.item_weight)
+        missing = (targets.weight * shares, shares, targets.item_weight)
         columns = _Columns(weight, self.bias[drawn], drawn, *missing, cells, pairs)
         sums = _Sums(self.memory, latent, columns, len(columns.blocks(len(latent))))
         slopes = [(rows, np.zeros(len(rows.items), dtype=np.float32)) for rows in known]
@@ -163,7 +165,7 @@ class FusedLoss:
 
     def _lane_tasks(self, latent: Tensor, columns: _Columns, sums: _Sums) -> list[Task]:
         """Logits → slopes → slopes of latents and weights, for every eighth block."""
-        blocks, share = columns.blocks(len(latent)), np.float32(1 / len(latent))
+        blocks = columns.blocks(len(latent))
 
         def lane_task(lane: int) -> Task:
             def task(worker: int) -> None:
@@ -180,7 +182,7 @@ class FusedLoss:
                             *common,
                             columns.missing_weight,
                             columns.counts[block],
-                            share,
+                            columns.shares,
                             columns.cells,
                             sums.bias[block],
                         )
@@ -191,7 +193,7 @@ class FusedLoss:
                                 columns.items,
                                 columns.missing_weight,
                                 columns.counts[block],
-                                share,
+                                columns.shares,
                                 columns.cells,
                             ),
                             *(columns.pairs, sums.bias[block], sums.partners[lane]),
@@ -228,7 +230,7 @@ class FusedLoss:
                 for number in range(lane, len(blocks), _LANES):
                     block, own = blocks[number], logits[number]
                     sums.values[number] = loss_kernels.multinomial_slopes(
-                        own.numpy(), block.start, normaliser, np.float32(1 / n_users), columns.cells, sums.bias[block]
+                        own.numpy(), block.start, normaliser, columns.shares, columns.cells, sums.bias[block]
                     )
                     sums.lanes[lane].addmm_(own, columns.weight[block])
                     torch.mm(own.T, latent, out=sums.weight[block])
@@ -252,8 +254,7 @@ class FusedLoss:
         self, latent: Tensor, rows: Rows, role: int, slopes: Floats, values: npt.NDArray[np.float64], sums: _Sums
     ) -> list[Task]:
         """Adopted or rejected pairs: logits by dot products, slopes, and slopes of the latents."""
-        share = np.float32(1 / len(latent))
-        parts = (self.kind, role, self.parameters, share, latent.numpy(), self.weight.numpy(), self.bias)
+        parts = (self.kind, role, self.parameters, sums.shares, latent.numpy(), self.weight.numpy(), self.bias)
         lane = sums.lanes[_LANES + (role == REJECTED)]  # adopted and rejected pairs at once, each in its own
         more = (rows.indptr, rows.items, slopes, lane.numpy(), values)
         return over_users(loss_kernels.known_pairs, len(latent), *parts, *more)
@@ -265,9 +266,9 @@ class FusedLoss:
         value = 0.0
         for rows, own in slopes:
             if rows is targets.rejected:
-                logits, share = self._pair_logits(latent, rows), np.float32(1 / len(latent))
+                logits = self._pair_logits(latent, rows)
                 value = loss_kernels.rejected_pair_slopes(
-                    self.kind, self.parameters, share, pairs, rows.indptr, rows.items, logits, own, partners
+                    self.kind, self.parameters, targets.shares, pairs, rows.indptr, rows.items, logits, own, partners
                 )
         for rows, own in slopes:
             if rows is targets.adopted:

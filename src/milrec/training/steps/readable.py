@@ -16,11 +16,14 @@ from milrec.training.targets import dense_targets
 
 
 def batch_loss(model: GradientModel, batch: Batch, settings: GradientFit) -> Tensor:
-    """Mean over the batch's users of the sum over their target sets (equation 4), and what a model adds to it."""
+    """Mean over the batch's users of the sum over their target sets (equation 4), each user as important as the fit has
+    it, and what a model adds to it.
+    """
     latent, penalty = fitting_latent(model, model.enter(batch.inputs), batch)
     logits = model.decode(latent)  # (n_batch, n_items)
     targets = dense_targets(batch.targets, model.n_items, settings.loss.needs_pairs).to(logits.device)
-    return settings.loss(logits, model.preference(logits), targets).mean() + penalty
+    importance = torch.from_numpy(batch.targets.importance).to(logits.device)
+    return (importance * settings.loss(logits, model.preference(logits), targets)).mean() + penalty
 
 
 class ReadableStep:

@@ -10,6 +10,7 @@ from torch import Tensor
 from milrec.models.contract import GradientModel
 from milrec.training.batches import Batch
 from milrec.training.settings import GradientFit
+from milrec.training.steps.adam import Decay
 from milrec.training.steps.slopes import Slopes
 
 
@@ -26,14 +27,19 @@ class Step(Protocol):
         """Move the weights along a gradient."""
 
 
-def decay_slopes(model: GradientModel, settings: GradientFit) -> dict[str, float]:
-    """Slope of the weight decay per unit of weight: of λ(‖W‖² + ‖W'‖²) (equation 9), or of
-    λ/D·(‖W‖²/rows + ‖W'‖²/rows) (equation 14). Biases, and what a model has between W and W', do not decay.
+def decay_slopes(model: GradientModel, settings: GradientFit) -> dict[str, Decay]:
+    """Slope of the weight decay per unit of weight: of λ(‖W‖² + ‖W'‖²) (equation 9), of λ/D·(‖W‖²/rows + ‖W'‖²/rows)
+    (equation 14), or of λ·Σ n_i/n·(‖W_i‖² + ‖W'_i‖²), n_i the adopters of item i and n their sum (1/rows where rows are
+    no items). Biases, and what a model has between W and W', do not decay.
     """
     strength = 2 * settings.training.weight_decay
     if settings.training.weight_decay_form == "plain":
         return dict.fromkeys(model.decayed(), strength)
     weights = dict(model.named_parameters())
+    if settings.training.weight_decay_form == "popularity":
+        of_items = {"decoder_weight", model.first_layer}
+        shares = model.popularity / model.popularity.sum()  # (n_items,)
+        return {name: strength * (shares if name in of_items else 1 / len(weights[name])) for name in model.decayed()}
     return {name: strength / model.width / len(weights[name]) for name in model.decayed()}
 
 
