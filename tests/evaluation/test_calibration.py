@@ -64,7 +64,7 @@ def test_prices_are_those_of_the_lists(split):
         lists = recommender.recommend(users, long_share=share)
         price = recommender.price(20, long_share=share)
         assert np.sum(lists["probability"].to_numpy()) / len(users) == pytest.approx(price.hits, rel=0.01)
-        tails = np.array(lists["tail"].to_pylist())
+        tails = np.array(lists["interval"].to_pylist())
         assert (tails == "long").mean() == pytest.approx(share, abs=0.01)
 
 

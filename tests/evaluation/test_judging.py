@@ -204,7 +204,7 @@ def test_measures_are_the_means_of_their_values_per_user(evaluation):
 def test_shares_are_those_of_the_lists_that_are_recommended(fitted, split, evaluation):
     """The catalogue has fewer than 200 items: a list holds all that a user does not have."""
     judged = [fitted.user_ids[row] for row in np.flatnonzero(np.diff(split.test.targets.indptr))]
-    tails = fitted.recommend(judged, n=200)["tail"].to_pylist()
+    tails = fitted.recommend(judged, n=200)["interval"].to_pylist()
     assert evaluation.top_shares == pytest.approx({name: 100 * tails.count(name) / len(tails)
                                                    for name in ("short", "medium", "long")})  # fmt: skip
 

@@ -54,7 +54,7 @@ def test_a_rule_has_one_value_in_all_its_forms():
         ({"tail": "long", "at_least": 0.5}, "0.5 is neither a count"),
         ({"tail": "long", "at_least": [3]}, "neither a count"),
         ({"tail": "tall", "at_least": 1}, "'short', 'medium' or 'long'"),
-        ({"tail": "long", "atleast": 1}, "unknown setting 'atleast' in a rule; known settings: tail, at_least"),
+        ({"tail": "long", "atleast": 1}, "unknown setting 'atleast' in a rule (did you mean 'at_least'"),
     ],
 )
 def test_what_is_no_rule_is_refused_with_a_sentence(value, words):

@@ -80,7 +80,7 @@ def test_lists_do_not_depend_on_who_else_is_asked_for(recommender):
 def test_rules_hold_for_every_list_whatever_its_aim(recommender):
     found = recommender.recommend(recommender.user_ids[:10], rules=["short >= 40%"], long_share=0.5, n=10)
     for first in range(0, found.num_rows, 10):
-        assert found["tail"].to_pylist()[first : first + 10].count("short") >= 4
+        assert found["interval"].to_pylist()[first : first + 10].count("short") >= 4
 
 
 def test_mean_popularity_and_other_shares(recommender, split):
@@ -95,11 +95,11 @@ def test_mean_popularity_and_other_shares(recommender, split):
 
 def test_aims_are_refused_where_they_cannot_be(recommender, split):
     user = recommender.user_ids[0]
-    with pytest.raises(SettingsError, match="use the old dial or a share of the tail, not both"):
+    with pytest.raises(SettingsError, match="give either the old dial or a share of the tail, not both"):
         recommender.recommend([user], long_share=0.3, dial=0.1)
-    with pytest.raises(SettingsError, match="use the old dial or a share of the tail, not both"):
+    with pytest.raises(SettingsError, match="give either the old dial or a share of the tail, not both"):
         recommender.evaluate(split, dial=0.1, long_share=0.3)
-    with pytest.raises(SettingsError, match="not for several"):
+    with pytest.raises(SettingsError, match="give only one of"):
         recommender.recommend([user], long_share=0.3, long_bonus=0.1)
 
 

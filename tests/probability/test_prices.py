@@ -72,7 +72,7 @@ def test_only_one_aim_at_a_time():
     assert aim_of({"medium_share": 0.2}) == Aim("medium", 0.2)
     assert aim_of({"mean_popularity": 30}) == Aim("popularity", 30.0)
     assert aim_of({"long_bonus": -0.1}) == Aim("long", bonus=-0.1)
-    with pytest.raises(SettingsError, match="ask for one of `long_share`, `short_share`, not for several"):
+    with pytest.raises(SettingsError, match="give only one of `long_share`, `short_share`"):
         aim_of({"long_share": 0.3, "short_share": 0.1})
 
 
@@ -95,7 +95,7 @@ def test_a_bonus_is_a_probability(value):
 
 
 def test_impossible_curves_are_refused():
-    with pytest.raises(ValidationError, match="as many amounts"):
+    with pytest.raises(ValidationError, match="same number of amounts"):
         PriceCurve(n=5, amounts=(0.0, 1.0), bonuses=(0.0, 1.0), hits=(1.0, 2.0, 3.0))
     with pytest.raises(ValidationError, match="rise"):
         PriceCurve(n=5, amounts=(0.0, 1.0), bonuses=(1.0, 0.0), hits=(1.0, 2.0))

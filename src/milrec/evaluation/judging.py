@@ -48,7 +48,7 @@ class Judged:
             return None
         prices = None if self.chances is None else self.chances.calibration.prices
         if self.dial:
-            raise SettingsError("use the old dial or a share of the tail, not both")
+            raise SettingsError("give either the old dial or a share of the tail, not both")
         if prices is None:
             raise SettingsError(NO_PROBABILITIES)
         return self.aim.price(prices, SHORT_LIST)
@@ -70,7 +70,7 @@ def evaluate(
 
 
 class Judge:
-    """Judges a model a shard of users at a time; the sums of all shards make the evaluation, whoever computes them."""
+    """Judges a model a shard of users at a time; the sums of all shards make the evaluation."""
 
     def __init__(
         self, model: Model, settings: FitSettings, train: Interactions, held_out: HeldOut, judged: Judged

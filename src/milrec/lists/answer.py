@@ -40,7 +40,7 @@ def lists_asked(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked]) ->
     lists: dict[int, Listed] = {}
     apart = scorer.model.knows_users
     for known in (True, False):
-        places = [place for place, one in enumerate(asked) if (apart and one.row is not None) == known]
+        places = [place for place, one in enumerate(asked) if (apart and one.number is not None) == known]
 
         def score(block: slice, memory: Tensor, places: list[int] = places, known: bool = known) -> None:
             own = [asked[place] for place in places[block]]
@@ -72,7 +72,7 @@ def answer_of(catalogue: Catalogue, asked: Asked, listed: Listed) -> Answer:
         )
         for rank, (found, score, chance, why) in enumerate(rows, start=1)
     )
-    return Answer(items, listed.unmet)
+    return Answer(items, listed.unmet, asked.skipped or ())
 
 
 def _lists(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked], proposed: Proposed) -> list[Listed]:
@@ -89,6 +89,11 @@ def _lists(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked], propose
         best = [
             _best_of(scorer, catalogue, one, proposed.one(user), shift)
             for user, (one, shift) in enumerate(zip(asked, shifts, strict=True))
+        ]
+    if proposed.silent is not None:
+        best = [
+            _said_of_silence(one, own) if silent else own
+            for one, own, silent in zip(asked, best, proposed.silent, strict=True)
         ]
     chances = _probabilities(scorer, asked, best, shifts)
     return [
@@ -146,6 +151,16 @@ def _with_reasons(scorer: Scorer, asked: Asked, best: _Best, probabilities: npt.
     return Listed(items, best.scores, probabilities, reasons, unmet)
 
 
+def _said_of_silence(asked: Asked, best: _Best) -> _Best:
+    """A list about which the model says nothing, with a sentence that tells what it goes by instead."""
+    why = (
+        "the adopted items say nothing about others"
+        if len(asked.adopted)
+        else "no adopted items of this user are known"
+    )
+    return best._replace(unmet=(*best.unmet, f"{why}, so the list is ranked by popularity"))
+
+
 def _turn_and_hide(asked: Asked, row: Scores, shift: npt.NDArray[np.float32] | None) -> None:
     """Apply the dial to a row of logits, and set what must not be listed to -inf."""
     wish = asked.wanted
@@ -184,16 +199,24 @@ def _parts(scorer: Scorer, catalogue: Catalogue, asked: Asked, proposed: Propose
         order = TailOrder(catalogue.tail_classes, scorer.chances, wish.price.bonuses)
         return order.best_of_tails(scorer, proposed, wish.n, float(_weights(scorer.chances, [asked])[0]))
     shift = dial_shift(wish.dial, catalogue.logs)
-    parts: list[Part] = []
+    parts: list[tuple[Ranked, Scores]] = []
     for members in catalogue.members:
         own = np.full_like(proposed.logits, -np.inf)
         own[0, members] = proposed.logits[0, members]
-        items, scores = _best(scorer, proposed.with_logits(own), wish.n, shift)
-        parts.append((items, scores, scores))
-    return parts
+        parts.append(_best(scorer, proposed.with_logits(own), wish.n, shift))
+    return _ranked(scorer, proposed, parts)
+
+
+def _ranked(scorer: Scorer, proposed: Proposed, parts: Sequence[tuple[Ranked, Scores]]) -> list[Part]:
+    """Lists of several parts, each item with a number that is larger for what comes earlier in a list of them all."""
+    items, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
+    worth = np.empty(len(items), dtype=np.int64)
+    worth[np.lexsort((scorer.tie_places(items[None], proposed)[0], -scores))] = -np.arange(len(items))
+    ends = np.cumsum([len(part) for part, _ in parts])[:-1]
+    return [(*part, own) for part, own in zip(parts, np.split(worth, ends), strict=True)]
 
 
 def _users(asked: Sequence[Asked], known: bool) -> Users:
     adopted = Rows.stacked([one.adopted for one in asked], [one.weights for one in asked])
-    numbers = np.array([one.row for one in asked], dtype=np.int64) if known else None
+    numbers = np.array([one.number for one in asked], dtype=np.int64) if known else None
     return Users(adopted, Rows.stacked([one.rejected for one in asked]), numbers)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from milrec.data.interactions import Interactions, numbers_of
-from milrec.errors import UnknownIdError
+from milrec.data.interactions import ADOPTERS, Interactions
+from milrec.data.stored import read_ids
+from milrec.errors import UnknownIdError, cut
+from milrec.lists.search.ids import Ids, UserIds
+from milrec.lists.search.texts import Texts, whole
 from milrec.metrics.tail import (
     TailInterval,
     log_popularity,
@@ -24,44 +27,10 @@ from milrec.metrics.tail import (
     tail_intervals,
 )
 from milrec.records import TAIL_NAMES as TAIL_NAMES
+from milrec.storage import check_files, opened_folder
+from milrec.suggestions import did_you_mean_one_of
 
-_WORD = re.compile(r"[^\W_]+")
-
-
-class Texts:
-    """Texts that can be searched: they are put into a searchable form once."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._words = pa.array([_spaced(text) for text in texts], type=pa.large_string())
-        self._plain = pa.array([text.strip() for text in texts], type=pa.large_string())
-
-    def matching(self, text: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """The numbers of the texts that contain all words, and whether each starts with them.
-
-        A text without a letter or a digit, such as `!!!`, is looked for as it is.
-        """
-        wanted = _spaced(text)
-        if not wanted:
-            sought = whole(text).strip()
-            found = pc.indices_nonzero(pc.match_substring(self._plain, sought)).to_numpy().astype(np.int64)
-            return found, pc.starts_with(self._plain.take(pa.array(found)), sought).to_numpy(zero_copy_only=False)
-        matches = pa.array(np.ones(len(self._words), dtype=bool))
-        for word in set(wanted.split()):
-            matches = pc.and_(matches, pc.match_substring(self._words, f" {word}"))
-        found = pc.indices_nonzero(matches).to_numpy().astype(np.int64)
-        return found, pc.starts_with(self._words.take(pa.array(found)), wanted).to_numpy(zero_copy_only=False)
-
-
-def whole(text: str) -> str:
-    """The same text with a question mark for each half of a character: JSON may contain halves, Arrow may not."""
-    return text.encode(errors="replace").decode()
-
-
-def _spaced(text: str) -> str:
-    """The words of a text, without case and accents, each after a space."""
-    letters = unicodedata.normalize("NFKD", text.casefold())
-    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return "".join(f" {word}" for word in _WORD.findall(plain.casefold()))
+_NOBODY = "the model was saved without its users; give adopted items instead"
 
 
 class CatalogueItem(NamedTuple):
@@ -79,36 +48,47 @@ class Catalogue:
     """What is looked up is prepared once, when it is first needed."""
 
     def __init__(self, train: Interactions) -> None:
-        self._users, self._items, self._has_users = train.users["id"], train.items, train.has_users
+        self._user_ids, self._has_users = UserIds(train.users["id"]), train.has_users
+        self._items, self._item_ids = train.items, Ids(train.items["id"], "item")
         self.popularity = train.popularity()
         self.intervals = tail_intervals(self.popularity)
 
-    @cached_property
+    @classmethod
+    def load(cls, model: Path) -> Catalogue:
+        """The items of a model folder, without its weights and users: only the files that hold items are read."""
+        with opened_folder(model, "model") as manifest:
+            return cls(Interactions.read_items(manifest))
+
+    @property
     def item_ids(self) -> list[Any]:
-        ids: list[Any] = self._items["id"].to_pylist()
-        return ids
+        return self._item_ids.values
+
+    @property
+    def has_titles(self) -> bool:
+        return "title" in self._items.column_names
 
     @cached_property
     def titles(self) -> list[str | None]:
         """The title of each item; None where it is not known."""
-        known = "title" in self._items.column_names
-        titles: list[str | None] = self._items["title"].to_pylist() if known else [None] * self._items.num_rows
+        titles: list[str | None] = (
+            self._items["title"].to_pylist() if self.has_titles else [None] * self._items.num_rows
+        )
         return titles
 
     @cached_property
     def columns(self) -> pa.RecordBatch:
-        """A row for each item, as tables show it: item, title (where known), popularity, tail."""
+        """A row for each item, as tables show it: item, title (where known), popularity, interval."""
         columns = {"item": _joined(self._items["id"])}
         if "title" in self._items.column_names:
             columns["title"] = _joined(self._items["title"])
         columns["popularity"] = pa.array(self.popularity.astype(np.int32))
-        columns["tail"] = pa.array(TAIL_NAMES, type=pa.string()).take(pa.array(self.intervals))
+        columns["interval"] = pa.array(TAIL_NAMES, type=pa.string()).take(pa.array(self.intervals))
         return pa.RecordBatch.from_pydict(columns)
 
     @cached_property
     def users(self) -> pa.Array:
         """The id of each user."""
-        return _joined(self._users)
+        return _joined(self._user_ids.column)
 
     @cached_property
     def places(self) -> npt.NDArray[np.int64]:
@@ -150,33 +130,64 @@ class Catalogue:
             for number, popularity, tail, place in zip(*(column.tolist() for column in columns), strict=True)
         ]
 
-    @cached_property
-    def _item_numbers(self) -> dict[str, int]:
-        return {str(one): number for number, one in enumerate(self.item_ids)}
-
-    @cached_property
-    def _user_numbers(self) -> dict[str, int]:
-        return {str(one): number for number, one in enumerate(self._users.to_pylist())}
-
     def item_numbers(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
-        """The numbers of items; an unknown id is an error that names it."""
-        return _numbers(self._item_numbers, self._items["id"], ids, "item")
+        """The numbers of items; an unknown id is an error that names it, and the id that was probably meant."""
+        try:
+            return self._item_ids.numbers(ids)
+        except UnknownIdError as error:
+            titled = self._titled(error.unknown)
+            if not len(titled):
+                raise self._item_ids.suggested(error) from None
+            number = titled[np.argmax(self.popularity[titled])]
+            raise self._item_ids.refusal(error.unknown, f"its id is '{cut(self.item_ids[number])}'") from None
 
     def user_numbers(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
+        """The numbers of users; an unknown id is an error that names it, and nobody else."""
         self.refuse_without_users()
+        return self._user_ids.numbers(ids)
+
+    @contextmanager
+    def suggesting(self) -> Iterator[None]:
+        """In the block, an error about an unknown id also says which users, or which titles, it is close to.
+
+        Not for answers to strangers: whose id is close to a guess is private.
+        """
         try:
-            return _numbers(self._user_numbers, self._users, ids, "user")
+            yield
         except UnknownIdError as error:
-            raise UnknownIdError(f"{error}; for a new user, give adopted items") from None
+            if error.what == "user":
+                raise self._user_ids.suggested(error) from None
+            raise (self._suggested_title(error) if error.what == "item" else error) from None
+
+    def _suggested_title(self, error: UnknownIdError) -> UnknownIdError:
+        """The same error, naming titles that are close to what was given as an id."""
+        close = [(self.titles[number], self.item_ids[number]) for number in self.find_items(error.unknown, 3)]
+        titles = [f"'{cut(title)}' (id '{cut(one)}')" for title, one in close if title]
+        return self._item_ids.refusal(error.unknown, did_you_mean_one_of(titles)) if titles else error
+
+    def _titled(self, title: str) -> npt.NDArray[np.int64]:
+        """The items with exactly this title, ignoring case, ascending."""
+        if "title" not in self._items.column_names or not title.strip():
+            return np.empty(0, dtype=np.int64)
+        sought = _lowered(pa.scalar(whole(title), type=self._items["title"].type))
+        same = pc.fill_null(pc.equal(self._lowered_titles, sought), False)
+        numbers: npt.NDArray[np.int64] = pc.indices_nonzero(same).to_numpy().astype(np.int64)
+        return numbers
+
+    @cached_property
+    def _lowered_titles(self) -> pa.ChunkedArray:
+        return _lowered(self._items["title"])
 
     def refuse_without_users(self) -> None:
         if not self._has_users:
-            raise UnknownIdError("the model was saved without its users: it knows nobody; give adopted items")
+            raise UnknownIdError(_NOBODY)
+
+    def has_item(self, one: Any) -> bool:
+        return str(one) in self._item_ids.known
 
     def items_among(self, ids: Iterable[Any]) -> npt.NDArray[np.int32]:
         """The numbers of items, ignoring ids that are not in the catalogue."""
-        found = (self._item_numbers.get(str(one)) for one in several(ids))
-        return np.array([number for number in found if number is not None], dtype=np.int32)
+        return self._item_ids.among(several(ids))
 
     @cached_property
     def _texts(self) -> Texts:
@@ -184,38 +195,57 @@ class Catalogue:
         return Texts([title or str(one) for title, one in zip(self.titles, self.item_ids, strict=True)])
 
     def find_items(self, text: str, n: int) -> npt.NDArray[np.int64]:
-        """The n best matches: the item with this id first, then titles that start with the text, then by popularity."""
-        found, begins = self._texts.matching(text)
-        order = np.lexsort((-self.popularity[found], ~begins))
-        finds = found[order][:n]
-        exact = self._item_numbers.get(text.strip())
+        """The n best matches: the item with this id first, then the title itself, then titles with all words whole.
+
+        Among equals, titles that begin with the text come first, then by popularity. If there is no match: titles with
+        words that are a typo or two away, the closest first; and if there is none either, ids that are a typo away.
+        """
+        keys: npt.NDArray[Any]
+        found, keys = self._texts.matching(text)
+        exact = self._item_ids.known.get(text.strip())
+        if not len(found) and exact is None:
+            found, keys = self._texts.near(text)
+            if not len(found):
+                return self._item_ids.close(text)[:n]
+        finds = found[np.lexsort((-self.popularity[found], keys))][:n]
         return finds if exact is None else np.concatenate([[exact], finds[finds != exact]])[:n]
 
     def find_users(self, text: str, n: int) -> list[Any]:
         """The first n users whose id starts with the text; first of all the user with exactly this id."""
         begins = pc.starts_with(self._user_texts, whole(text))
         numbers = pc.indices_nonzero(begins).to_numpy()[: n + 1]
-        exact = self._user_numbers.get(text)
+        exact = self._user_ids.known.get(text)
         finds = numbers if exact is None else [exact, *(number for number in numbers if number != exact)]
-        return [self._users[int(number)].as_py() for number in finds[:n]]
+        return [self._user_ids.column[int(number)].as_py() for number in finds[:n]]
 
     @cached_property
     def _user_texts(self) -> pa.Array:
-        return self._users.cast(pa.large_string()).combine_chunks()
+        return self._user_ids.column.cast(pa.large_string()).combine_chunks()
+
+
+def refuse_unknown(model: Path, users: Sequence[Any] = (), items: Sequence[Any] = ()) -> None:
+    """Refuse users and items that a model folder does not know, before its weights are read."""
+    with opened_folder(model, "model") as manifest:
+        if users and ADOPTERS in manifest.hashes:
+            raise UnknownIdError(_NOBODY)
+        if users:
+            check_files(manifest, ["users.arrow"])
+            UserIds(read_ids(manifest.path / "users.arrow")["id"]).refuse(users)
+        if items:
+            catalogue = Catalogue(Interactions.read_items(manifest))
+            with catalogue.suggesting():
+                catalogue.item_numbers(items)
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def _lowered(texts: Any) -> Any:
+    """A column of texts, or one: lower case, without space around them."""
+    return pc.utf8_lower(pc.utf8_trim_whitespace(texts))
+
+
 def several(ids: Any) -> list[Any]:
     """Ids as a list; a single id may be given without one."""
     return [ids] if isinstance(ids, (str, int)) else list(ids)
-
-
-def _numbers(known: Mapping[str, int], column: pa.ChunkedArray, ids: Iterable[Any], what: str) -> npt.NDArray[np.int32]:
-    wanted = list(ids)
-    try:
-        return np.array([known[str(one)] for one in wanted], dtype=np.int32)
-    except KeyError:
-        return numbers_of(column, wanted, what).astype(np.int32)

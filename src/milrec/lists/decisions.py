@@ -10,7 +10,7 @@ within ‖h‖·‖w-ŵ‖ + ‖h-ĥ‖·‖ŵ‖.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -18,8 +18,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from milrec.kernels.candidates import decide, decide_order, largest_square, propose, quantize, top_lists
+from milrec.kernels.candidates import (
+    decide,
+    decide_order,
+    largest_square,
+    propose,
+    quantize,
+    top_lists,
+    top_lists_by_place,
+)
 from milrec.kernels.ranking import add_bias
+from milrec.metrics.tail import popularity_order
 from milrec.models.contract import LatentModel
 
 _ROUNDING = 2.0**-24  # u: half the distance from 1 to the next number of single precision
@@ -44,16 +53,18 @@ class Proposed:
     logits: Scores  # (n_users, n_items)
     latents: Floats | None = None  # (n_users, width); None if the scores decide by themselves
     margins: Doubles | None = None  # (n_users,) how far they may be from the deciding ones; inf if these may overflow
+    silent: npt.NDArray[np.bool_] | None = None  # (n_users,) those whose logits are all 0
 
     def one(self, user: int) -> Proposed:
         """The same of a single user."""
         part = slice(user, user + 1)
+        silent = None if self.silent is None else self.silent[part]
         if self.latents is None or self.margins is None:
-            return Proposed(self.logits[part])
-        return Proposed(self.logits[part], self.latents[part], self.margins[part])
+            return Proposed(self.logits[part], silent=silent)
+        return Proposed(self.logits[part], self.latents[part], self.margins[part], silent)
 
     def with_logits(self, logits: Scores) -> Proposed:
-        return Proposed(logits, self.latents, self.margins)
+        return replace(self, logits=logits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,10 +179,29 @@ def _lengths(rows: npt.NDArray[Any]) -> Doubles:
     return lengths
 
 
-def top_items(scores: Scores, n: int) -> tuple[Ranked, Scores]:
-    """The n best items of each user by scores that decide, best first, equal scores in item order."""
+@dataclass(frozen=True, eq=False)
+class Ties:
+    """The order of items whose scores are equal, where it is not that of their numbers: the most popular first."""
+
+    order: npt.NDArray[np.int64]  # (n_items,) items by place
+    places: npt.NDArray[np.int64]  # (n_items,) the place of each item
+
+    @classmethod
+    def by_popularity(cls, popularity: npt.NDArray[Any]) -> Self:
+        order = popularity_order(popularity)
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        return cls(order, places)
+
+
+def top_items(scores: Scores, n: int, ties: Ties | None = None) -> tuple[Ranked, Scores]:
+    """The n best items of each user by scores that decide, best first, equal scores in item order or that of `ties`."""
     shape = (len(scores), min(n, scores.shape[1]))
     items, values = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32)
     if shape[1]:
-        top_lists(np.ascontiguousarray(scores, dtype=np.float32), items, values)
+        plain = np.ascontiguousarray(scores, dtype=np.float32)
+        if ties is None:
+            top_lists(plain, items, values)
+        else:
+            top_lists_by_place(plain, ties.order, ties.places, items, values)
     return items, values

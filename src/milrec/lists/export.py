@@ -1,4 +1,4 @@
-"""Lists as tables: user, rank, item, title, score, probability, popularity, tail, and reasons and unmet rules."""
+"""Lists as tables: user, position, item, title, score, probability, popularity, interval; reasons and unmet rules."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from milrec.data.reading.formats import LIST_ENDINGS
-from milrec.errors import SettingsError
+from milrec.errors import FolderError, SettingsError
 from milrec.interrupts import pause_point
 from milrec.lists.catalogue import Catalogue
 from milrec.storage import check_place, new_file
 
-_RANK, _SCORE = pa.field("rank", pa.int32()), pa.field("score", pa.float32())
+_POSITION, _SCORE = pa.field("position", pa.int32()), pa.field("score", pa.float32())
 _PROBABILITY = pa.field("probability", pa.float32())
 _REASONS, _UNMET = pa.field("reasons", pa.string()), pa.field("unmet", pa.string())
+_PRESENT_NAMES = {"rank": "position", "tail": "interval"}  # what columns were called before milrec 0.2
+_TEXTS = ("user", "item", "title", "reasons", "unmet")  # that may look like numbers in a text file
 
 if TYPE_CHECKING:  # a wrong file name is refused before torch is loaded
     from milrec.lists.answer import Listed
@@ -33,12 +35,17 @@ def list_schema(catalogue: Catalogue, wish: Wanted, users: bool, probable: bool)
 
     `probable`: the model has probabilities.
     """
-    item, *title, popularity, tail = catalogue.columns.schema
+    item, *title, popularity, interval = catalogue.columns.schema
     fields = [pa.field("user", catalogue.users.type)] if users else []
-    fields += [_RANK, item, *title, _SCORE, *([_PROBABILITY] if probable else []), popularity, tail]
+    fields += [_POSITION, item, *title, _SCORE, *([_PROBABILITY] if probable else []), popularity, interval]
     fields += [_REASONS] if wish.reasons else []
     fields += [_UNMET] if wish.rules or wish.reasons else []
     return pa.schema(fields)
+
+
+def with_unmet(schema: pa.Schema) -> pa.Schema:
+    """The same columns and `unmet`, if it is not among them."""
+    return schema if _UNMET.name in schema.names else schema.append(_UNMET)
 
 
 def list_batch(
@@ -47,7 +54,7 @@ def list_batch(
     """The lists, one below the other."""
     lengths = [len(one.items) for one in lists]
     columns = item_columns(catalogue, np.concatenate([one.items for one in lists]))
-    columns["rank"] = _column(np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in lengths]), pa.int32())
+    columns["position"] = _column(np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in lengths]), pa.int32())
     columns["score"] = _column(np.concatenate([one.scores for one in lists]), pa.float32())
     if "probability" in schema.names:
         chances = [one.probabilities for one in lists if one.probabilities is not None]
@@ -65,7 +72,7 @@ def list_batch(
 
 
 def item_columns(catalogue: Catalogue, items: npt.NDArray[np.int64]) -> dict[str, pa.Array]:
-    """Item, title (where known), popularity, tail."""
+    """Item, title (where known), popularity, interval."""
     rows = catalogue.columns.take(_column(items, pa.int64()))
     return dict(zip(rows.schema.names, rows.columns, strict=True))
 
@@ -102,13 +109,39 @@ class _JsonLines:
         self.file.close()
 
 
+def read_lists(path: str | Path) -> pa.Table:
+    """Lists from a file (.parquet, .csv, .tsv, .jsonl) or a folder that `milrec recommend` wrote, of any version.
+
+    Columns have their present names, `position` and `interval`. Ids in .csv and .tsv files are texts.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FolderError(f"there is no file or folder '{path}'")
+    if not path.is_dir():
+        check_list_file(path)
+    try:
+        found = _read(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FolderError(f"'{path}' cannot be read as lists ({str(error).splitlines()[0]})") from None
+    return found.rename_columns([_PRESENT_NAMES.get(name, name) for name in found.column_names])
+
+
+def _read(path: Path) -> pa.Table:
+    if path.is_dir() or path.suffix == ".parquet":
+        return pq.read_table(path)
+    if path.suffix == ".jsonl":
+        with path.open(encoding="utf-8") as lines:
+            return pa.Table.from_pylist([json.loads(line) for line in lines])  # texts stay texts, also those like dates
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    return csv.read_csv(path, None, parsing, csv.ConvertOptions(column_types=dict.fromkeys(_TEXTS, pa.string())))
+
+
 def check_list_file(path: Path) -> None:
     """Refuse a file whose ending or folder is not known, before any list is made."""
     check_place(path)
     if path.suffix not in LIST_ENDINGS:
-        raise SettingsError(
-            f"the format of '{path}' is not known by its name; known endings: {', '.join(LIST_ENDINGS)}"
-        )
+        raise SettingsError(f"the name of '{path}' does not show its format; known endings: {', '.join(LIST_ENDINGS)}")
 
 
 def write_batches(

@@ -6,7 +6,6 @@ does. It is written last: a folder without it is not finished.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from milrec.disk import (
+from milrec.disk.files import (
     draft_folder,
     leftovers,
     read_text,
@@ -28,11 +27,11 @@ from milrec.disk import (
     sync_file,
     system_errors,
 )
+from milrec.disk.locks import only_writer
 from milrec.errors import FolderError, SettingsError
 from milrec.lists.export import Grouped, check_list_file
 from milrec.lists.shards import SHARD
-from milrec.locks import only_writer
-from milrec.storage import is_url
+from milrec.storage import file_hash, is_url
 
 MANIFEST = "_milrec.json"
 _KIND = {"format": "milrec", "kind": "lists", "version": 1}
@@ -62,7 +61,7 @@ def check_list_place(out: str | None, everybody: bool) -> None:
     if not is_dataset(out):
         check_list_file(Path(out))
     elif not everybody:
-        raise SettingsError(f"'{out}' is a place for the lists of all users; name a file for a few")
+        raise SettingsError(f"'{out}' is a folder, which is for the lists of all users; name a file for a few")
     elif not is_url(out):
         refuse_in_the_way(Path(out).resolve())
 
@@ -82,9 +81,7 @@ def write_part(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema,
     finally:
         writer.close()
     sync_file(path)
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Part(path.name, users.start, len(users), rows, path.stat().st_size, digest)
+    return Part(path.name, users.start, len(users), rows, path.stat().st_size, file_hash(path))
 
 
 def manifest_text(parts: Iterable[Part], model: str) -> str:
@@ -128,7 +125,7 @@ def refuse_in_the_way(place: Path) -> None:
     if place.exists() and not place.is_dir():
         raise FolderError(f"'{place}' is a file; name a folder for the lists")
     if place.is_dir() and any(place.iterdir()) and not _holds_nothing_else(place):
-        raise FolderError(f"'{place}' holds something other than lists of milrec; choose another place")
+        raise FolderError(f"'{place}' holds files that are not milrec lists; choose another place")
 
 
 def _holds_nothing_else(place: Path) -> bool:

@@ -7,14 +7,14 @@ Asked  → Answer  in answer.py, for many queries at a time
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from milrec.errors import NO_PROBABILITIES, DataError, SettingsError, cut
+from milrec.errors import NO_PROBABILITIES, DataError, SettingsError, UnknownIdError, cut, unknown
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue, several
 from milrec.lists.rules import Rule, rule_of
 from milrec.lists.scores import checked_dial
@@ -31,7 +31,9 @@ Adopted = Sequence[Any] | Mapping[Any, float]  # items, or how often each was pl
 
 @dataclass(frozen=True)
 class Query:
-    """A request for one list: for a known user, or for a taste, which is adopted items (or none) and rejected ones."""
+    """A request for one list: for a known user, for a taste, which is adopted items (or none) and rejected ones, or for
+    a known user who has adopted and rejected these items since the fit.
+    """
 
     user: Any | None = None
     adopted: Adopted | None = None
@@ -47,6 +49,20 @@ class Query:
     short_share: float | None = None
     mean_popularity: float | None = None  # at most, on average over users
     long_bonus: float | None = None  # λ: what a place in the long tail is worth, as a probability
+    strict: bool = True  # whether an unknown adopted or rejected item is an error; if not, it is skipped
+
+    @classmethod
+    def wishing(cls, n: int, wishes: Wishes) -> Query:
+        """A query for known users; an argument that is none of their wishes is refused rather than ignored."""
+        known = {*Wishes.__required_keys__, *Wishes.__optional_keys__, "strict"}  # which is about adopted items alone
+        for name in wishes:
+            if name in ("adopted", "rejected", "user"):
+                raise SettingsError(
+                    f"'{name}' cannot be given for a list of known users; use recommend_new(adopted, rejected, user=…)"
+                )
+            if name not in known:
+                raise SettingsError(unknown("argument", name, known))
+        return cls(n=n, **wishes)
 
     @property
     def aims(self) -> Aims:
@@ -58,9 +74,14 @@ class Query:
             "long_bonus": self.long_bonus,
         }
 
+    @property
+    def adds_items(self) -> bool:
+        """Whether it names items of a user, known or not."""
+        return bool(several(() if self.adopted is None else self.adopted) or several(self.rejected))
+
 
 class Wishes(Aims, total=False):
-    """What a list is to be like, apart from its length; the fields of a query."""
+    """What a list is to be like, apart from its length; some of the fields of a query."""
 
     allow: Iterable[Any] | None
     exclude: Iterable[Any] | None
@@ -86,12 +107,19 @@ class Wanted:
 class Asked:
     """A query that can be answered: who the list is for, and what it should be like."""
 
-    row: int | None  # of a known user in the training part
+    row: int | None  # of a known user in the training part; None for a new one
     adopted: Numbers  # what the encoder sees, ascending
     weights: npt.NDArray[np.float32]  # of the adopted items
     rejected: Numbers  # never listed
     removed: Numbers  # never listed, because the user has them
     wanted: Wanted
+    skipped: tuple[Any, ...] | None = None  # ids of items that are not known; None: they would have been an error
+    as_new: bool = False  # whether the model sees a known user as a new one, with these items
+
+    @property
+    def number(self) -> int | None:
+        """The row by which the model knows the user, if it does."""
+        return None if self.as_new else self.row
 
 
 class Reason(NamedTuple):
@@ -119,10 +147,11 @@ class ListedItem(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """A list, best item first, with a sentence for each rule that could not be met, and for missing reasons."""
+    """A list, best item first, with a sentence for each rule that could not be met, and for whatever else it lacks."""
 
     items: tuple[ListedItem, ...]
     unmet: tuple[str, ...] = ()
+    skipped: tuple[Any, ...] = ()  # ids that are not known, of a query that is not strict
 
     @property
     def shares(self) -> dict[str, float]:
@@ -145,11 +174,14 @@ class Answer:
 def ask(fitted: Fitted, catalogue: Catalogue, query: Query) -> Asked:
     """Check a query and look up its ids; the cost does not grow with the catalogue."""
     wish = wanted(catalogue, query, fitted.prices)
+    if query.user is None and query.adopted is None:
+        alone = "; rejected items alone do not say it" if len(query.rejected) else ""
+        raise SettingsError(f"say who the list is for: a known user, or adopted items (an empty list will do){alone}")
     if query.user is None:
-        return _new_user(catalogue, query, wish)
-    if query.adopted is not None or several(query.rejected):
-        raise SettingsError("a list is for a known user or for adopted items, not both")
-    return known_user(fitted, int(catalogue.user_numbers([query.user])[0]), wish)
+        taste = _taste(catalogue, query)
+        return Asked(None, taste.adopted, taste.weights, taste.rejected, taste.adopted, wish, taste.skipped)
+    known = known_user(fitted, int(catalogue.user_numbers([query.user])[0]), wish)
+    return _with_items(known, _taste(catalogue, query), fitted.model.fixes_users)
 
 
 def wanted(catalogue: Catalogue, query: Query, prices: TailPrices | None) -> Wanted:
@@ -167,7 +199,7 @@ def _price(query: Query, n: int, prices: TailPrices | None) -> Price | None:
     if aim is None:
         return None
     if query.dial:
-        raise SettingsError("use the old dial or a share of the tail, not both")
+        raise SettingsError("give either the old dial or a share of the tail, not both")
     if prices is None:
         raise SettingsError(NO_PROBABILITIES)
     return aim.price(prices, n)
@@ -180,29 +212,93 @@ def known_user(fitted: Fitted, row: int, wish: Wanted) -> Asked:
     return Asked(row, adopted, weights, rejected, removed, wish)
 
 
-def _new_user(catalogue: Catalogue, query: Query, wish: Wanted) -> Asked:
-    if query.adopted is None:
-        raise SettingsError("say who the list is for: a known user, or adopted items (there may be none)")
-    adopted, weights = _adopted(catalogue, query.adopted)
-    rejected = np.unique(catalogue.item_numbers(several(query.rejected)))
+class _Taste(NamedTuple):
+    """What a query says that somebody adopted and rejected, ascending, and what it says that is not known."""
+
+    adopted: Numbers
+    weights: npt.NDArray[np.float32]
+    rejected: Numbers
+    skipped: tuple[Any, ...] | None
+
+
+def _taste(catalogue: Catalogue, query: Query) -> _Taste:
+    given = _as_given(query.adopted)
+    refused, skipped = several(query.rejected), None
+    if not query.strict:
+        ids = [*given, *refused]
+        skipped = tuple(dict.fromkeys(one for one in ids if not catalogue.has_item(one)))
+        if query.user is None:
+            _refuse_if_none_is_known(catalogue, given)
+        _check_weights(given)
+        given, refused = _known_among(catalogue, given), [one for one in refused if catalogue.has_item(one)]
+    adopted, weights = _adopted(catalogue, given)
+    rejected = np.unique(catalogue.item_numbers(refused))
     if both := set(adopted.tolist()) & set(rejected.tolist()):
         raise DataError(f"item '{catalogue.item_ids[min(both)]}' is both adopted and rejected")
-    return Asked(None, adopted, weights, rejected, adopted, wish)
+    return _Taste(adopted, weights, rejected, skipped)
+
+
+def _as_given(adopted: Adopted | None) -> Adopted:
+    """Items with their weights, or a list of items: what is given once, such as an iterator, is read once."""
+    if adopted is None:
+        return []
+    return adopted if isinstance(adopted, Mapping) else several(adopted)
+
+
+def _known_among(catalogue: Catalogue, given: Adopted) -> Adopted:
+    if isinstance(given, Mapping):
+        return {one: weight for one, weight in given.items() if catalogue.has_item(one)}
+    return [one for one in given if catalogue.has_item(one)]
+
+
+def _refuse_if_none_is_known(catalogue: Catalogue, given: Adopted) -> None:
+    """A list by nothing is not what somebody wants who names items."""
+    ids = list(given)
+    if ids and not any(catalogue.has_item(one) for one in ids):
+        try:
+            catalogue.item_numbers(ids)
+        except UnknownIdError as error:
+            raise UnknownIdError(f"none of the adopted items is known: {error}") from None
+
+
+def _with_items(known: Asked, taste: _Taste, as_new: bool) -> Asked:
+    """A known user with more items: what the query says of an item counts, not what the training part says.
+
+    Weights are how often an item was adopted, so those of an item that the user already has are added up.
+    """
+    if not len(taste.adopted) and not len(taste.rejected):
+        return replace(known, skipped=taste.skipped)
+    kept = ~np.isin(known.adopted, taste.rejected)
+    items, place = np.unique(np.concatenate([known.adopted[kept], taste.adopted]), return_inverse=True)
+    weights = np.bincount(place, np.concatenate([known.weights[kept], taste.weights]), minlength=len(items))
+    return replace(
+        known,
+        adopted=items,
+        weights=np.minimum(weights, HEAVIEST).astype(np.float32),
+        rejected=np.union1d(np.setdiff1d(known.rejected, taste.adopted), taste.rejected),
+        removed=np.union1d(known.removed, taste.adopted),
+        skipped=taste.skipped,
+        as_new=as_new and bool(len(taste.adopted) or not kept.all()),
+    )
 
 
 def _adopted(catalogue: Catalogue, given: Adopted) -> tuple[Numbers, npt.NDArray[np.float32]]:
-    """What a new user has, ascending, and the weight of each item: how often it was adopted, or 1."""
+    """The items that a query names, ascending, and the weight of each: how often it was adopted, or 1."""
     if not isinstance(given, Mapping):
         items = np.unique(catalogue.item_numbers(several(given)))
         return items, np.ones(len(items), dtype=np.float32)
-    for item, weight in given.items():
-        if not is_weight(weight):
-            raise DataError(f"the weight of item '{cut(item)}' must be a number {WEIGHTS}, not {cut(repr(weight))}")
+    _check_weights(given)
     numbers = catalogue.item_numbers(list(given))
     items, first = np.unique(numbers, return_index=True)
     if len(items) < len(numbers):
         raise DataError("an item is given two weights; give each item once")
     return items, np.array(list(given.values()), dtype=np.float32)[first]
+
+
+def _check_weights(given: Adopted) -> None:
+    for item, weight in given.items() if isinstance(given, Mapping) else ():
+        if not is_weight(weight):
+            raise DataError(f"the weight of item '{cut(item)}' must be a number {WEIGHTS}, not {cut(repr(weight))}")
 
 
 def is_weight(value: Any) -> bool:
@@ -213,7 +309,7 @@ def is_weight(value: Any) -> bool:
 
 def list_length(n: int) -> int:
     if not isinstance(n, int | np.integer) or n < 1:
-        raise SettingsError(f"the length of a list must be a whole number from 1 up, not {n!r}")
+        raise SettingsError(f"the length of a list must be a whole number of 1 or more, not {n!r}")
     return int(n)
 
 
@@ -224,5 +320,5 @@ def _row(pairs: csr_array, row: int) -> tuple[Numbers, npt.NDArray[np.float32]]:
 
 def _n_reasons(number: int) -> int:
     if not isinstance(number, int | np.integer) or number < 0:
-        raise SettingsError(f"the number of reasons must be a whole number from 0 up, not {number!r}")
+        raise SettingsError(f"the number of reasons must be a whole number of 0 or more, not {number!r}")
     return int(number)

@@ -29,7 +29,7 @@ def parts_of_logits(scorer: Scorer, asked: Asked, items: npt.NDArray[np.int64]) 
     """What each adopted item adds to the logit of each of these items."""
     if not len(asked.adopted) or not len(items):
         return np.zeros((len(asked.adopted), len(items)))
-    numbers = None if asked.row is None else np.array([asked.row])
+    numbers = None if asked.number is None else np.array([asked.number])
     user = Users(Rows.stacked([asked.adopted], [asked.weights]), Rows.stacked([asked.rejected]), numbers)
     return scorer.model.parts(user, items, scorer.encode_new)
 

@@ -10,8 +10,9 @@ multiple of 64 numbers), never over a remainder that is computed in another way.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -25,7 +26,7 @@ from milrec.data.splits import Audience
 from milrec.errors import SettingsError
 from milrec.kernels.ranking import add_bias, hide
 from milrec.kernels.threads import Task, available, one_torch_thread, thread_pool, zeros
-from milrec.lists.decisions import Decoder, Proposed, Ranked, Scores, top_items
+from milrec.lists.decisions import Decoder, Proposed, Ranked, Scores, Ties, top_items
 from milrec.lists.fold_in import FoldIn
 from milrec.models.contract import ROWS, Encode, LatentModel, Model
 from milrec.models.inputs import Users
@@ -67,6 +68,7 @@ class Scorer:
         self._fold_in = FoldIn.of(model, settings, train) if model.folds_in else None
         self._latent_model = model.latent_form
         self._decoder = None if self._latent_model is None else Decoder.of(self._latent_model)
+        self.ties = Ties.by_popularity(train.popularity()) if model.needs_adopted else None
 
     @property
     def threads(self) -> int:
@@ -93,8 +95,9 @@ class Scorer:
         rows = memory[: users.n_users]
         if self._latent_model is None or self._decoder is None:
             self.model.write_logits(users, rows)
-            return Proposed(rows.numpy())
-        return self._decoder.propose(self._latents(self._latent_model, users).cpu().numpy(), rows.numpy())
+            return self._marked(Proposed(rows.numpy()))
+        latents = self._latents(self._latent_model, users).cpu().numpy()
+        return self._marked(self._decoder.propose(latents, rows.numpy()))
 
     def propose_steadily(self, users: Users, memory: Tensor, size: int = ROWS) -> Proposed:
         """The same with logits that can be looked at: no bit of them depends on who else is scored.
@@ -108,23 +111,39 @@ class Scorer:
         latents[: users.n_users] = own
         logits = memory[:size] if len(memory) >= size else zeros(size, self.model.n_items)
         self._latent_model.write_decoded(latents, logits)
-        return self._decoder.proposed(own.cpu().numpy(), logits.numpy()[: users.n_users])
+        return self._marked(self._decoder.proposed(own.cpu().numpy(), logits.numpy()[: users.n_users]))
 
     def best(self, proposed: Proposed, n: int, shift: npt.NDArray[np.float32] | None = None) -> tuple[Ranked, Scores]:
         """The n best items of each user, and their scores; `shift` is what was added to the proposed ones."""
         n = min(n, self.model.n_items)
         if self._decoder is None:
-            return top_items(proposed.logits, n)
-        return self._decoder.decide(proposed, n, shift)
+            items, scores = top_items(proposed.logits, n)
+        else:
+            items, scores = self._decoder.decide(proposed, n, shift)
+        if self.ties is not None and proposed.silent is not None and proposed.silent.any():
+            own = proposed.silent
+            items[own], scores[own] = top_items(proposed.logits[own], n, self.ties)
+        return items, scores
 
     def best_items(self, proposed: Proposed, n: int, shift: npt.NDArray[np.float32] | None = None) -> Ranked:
         """The same without scores, which is faster for long lists."""
-        n = min(n, self.model.n_items)
-        return (
-            top_items(proposed.logits, n)[0]
-            if self._decoder is None
-            else self._decoder.decide_order(proposed, n, shift)
-        )
+        if self._decoder is None or self.ties is not None:
+            return self.best(proposed, n, shift)[0]
+        return self._decoder.decide_order(proposed, min(n, self.model.n_items), shift)
+
+    def tie_places(self, items: Ranked, proposed: Proposed) -> Ranked:
+        """What decides between items with equal scores, which are (n_users, n): the lowest number comes first."""
+        if self.ties is None or proposed.silent is None:
+            return items
+        return np.where(proposed.silent[:, None], self.ties.places[items], items)
+
+    def _marked(self, proposed: Proposed) -> Proposed:
+        """The same, with a mark for users whose logits are all 0."""
+        if self.ties is None:
+            return proposed
+        rows = proposed.logits if proposed.latents is None else proposed.latents
+        silent: npt.NDArray[np.bool_] = np.logical_not(rows.any(axis=1))
+        return replace(proposed, silent=silent)
 
     def _latents(self, model: LatentModel, users: Users) -> Tensor:
         """(n_users, width)"""
@@ -227,3 +246,13 @@ def leave_out(scores: Scores, audience: Audience, block: slice) -> None:
     """Set the scores of items that a user has or rejected to -inf."""
     for pairs in (audience.removed, audience.rejected):
         hide(scores, pairs.indptr[block.start : block.stop + 1], pairs.indices)
+
+
+def warn_of_the_old_dial(dial: float | None) -> None:
+    """For somebody who calls a method that calls this."""
+    if dial:
+        warnings.warn(
+            "dial is deprecated: its scale differs from model to model; use long_share; milrec 0.4.0 removes it",
+            DeprecationWarning,
+            stacklevel=3,
+        )

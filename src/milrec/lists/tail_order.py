@@ -55,7 +55,8 @@ class TailOrder:
         candidates = Candidates.of(scorer, self.members, proposed, n)
         shifts = self.chances.shifts(users.adopted.counts, users.rejected.counts)
         items, logits = np.concatenate(candidates.items, axis=1), np.concatenate(candidates.logits, axis=1)
-        order = self._order(items, logits, self._worth(candidates, shifts))[:, : min(n, scorer.model.n_items)]
+        order = _order(scorer.tie_places(items, proposed), logits, self._worth(candidates, shifts))
+        order = order[:, : min(n, scorer.model.n_items)]
         ranked: Ranked = np.take_along_axis(items, order, axis=1)
         return ranked
 
@@ -64,7 +65,7 @@ class TailOrder:
         candidates = Candidates.of(scorer, self.members, proposed, n)
         worth = self._worth(candidates, np.array([shift]))
         items, logits = np.concatenate(candidates.items, axis=1), np.concatenate(candidates.logits, axis=1)
-        order = self._order(items, logits, worth)[0]
+        order = _order(scorer.tie_places(items, proposed), logits, worth)[0]
         order = order[items[0][order] >= 0]
         ends = np.cumsum([part.shape[1] for part in candidates.items])
         interval = np.minimum(np.searchsorted(ends, order, side="right"), len(TailInterval) - 1)
@@ -82,7 +83,7 @@ class TailOrder:
             axis=1,
         )
 
-    @staticmethod
-    def _order(items: Ranked, logits: Scores, worth: Doubles) -> npt.NDArray[np.int64]:
-        order: npt.NDArray[np.int64] = np.lexsort((items, -logits, -worth), axis=1)
-        return order
+
+def _order(tie_places: Ranked, logits: Scores, worth: Doubles) -> npt.NDArray[np.int64]:
+    order: npt.NDArray[np.int64] = np.lexsort((tie_places, -logits, -worth), axis=1)
+    return order

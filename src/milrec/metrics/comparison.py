@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,16 +35,37 @@ class Difference:
 def compare(per_user: Mapping[str, Values]) -> list[Difference]:
     """Every model against every other, in the order given: first minus second."""
     pairs = list(itertools.combinations(per_user, 2))
-    if not pairs:
-        return []
+    return _corrected(_differences(per_user, pairs)) if pairs else []
+
+
+def compare_with_first(per_user: Mapping[str, Mapping[str, Values]]) -> dict[str, list[Difference]]:
+    """For each measure, every model minus the first one; p is corrected for all of these comparisons together."""
+    found = []
+    for by_model in per_user.values():
+        first, *others = by_model
+        found += _differences(by_model, [(other, first) for other in others])
+    corrected = iter(_corrected(found))
+    return {measure: [next(corrected) for _ in range(len(models) - 1)] for measure, models in per_user.items()}
+
+
+def _differences(per_user: Mapping[str, Values], pairs: Sequence[tuple[str, str]]) -> list[Difference]:
+    """First minus second for each pair, p not corrected yet."""
     columns = np.stack([per_user[first] - per_user[second] for first, second in pairs], axis=1)
     defined = [column[~np.isnan(column)] for column in columns.T]
-    p_values = holm([_p_value(column) for column in defined])
     lows, highs = bootstrap_interval(columns, np.random.default_rng(0)).tolist()
     return [
-        Difference(first, second, float(column.mean()), low, high, p, len(column))
-        for (first, second), column, low, high, p in zip(pairs, defined, lows, highs, p_values, strict=True)
+        Difference(first, second, _mean(column), low, high, _p_value(column), len(column))
+        for (first, second), column, low, high in zip(pairs, defined, lows, highs, strict=True)
     ]
+
+
+def _mean(column: Values) -> float:
+    return float(column.mean()) if len(column) else float("nan")
+
+
+def _corrected(found: Sequence[Difference]) -> list[Difference]:
+    corrected = holm([one.p for one in found])
+    return [replace(one, p=p) for one, p in zip(found, corrected, strict=True)]
 
 
 def _p_value(difference: Values) -> float:

@@ -109,7 +109,7 @@ def aim_of(aims: Aims) -> Aim | None:
     found = [_aim(name, value) for name, value in wanted.items()]
     if len(found) > 1:
         names = ", ".join(f"`{name}`" for name in wanted)
-        raise SettingsError(f"ask for one of {names}, not for several")
+        raise SettingsError(f"give only one of {names}")
     return found[0] if found else None
 
 

@@ -42,7 +42,7 @@ class Calibration(Record):
     def _rising(self) -> Calibration:
         places, values = ([knot[axis] for knot in self.knots] for axis in (0, 1))
         if any(high <= low for low, high in itertools.pairwise(places)):
-            raise ValueError("the knots of a calibration rise from left to right")
+            raise ValueError("the knots of a calibration must rise from left to right")
         if any(high < low for low, high in itertools.pairwise(values)) or max(values, default=0.0) > 0:
             raise ValueError("the probabilities of a calibration rise, up to 1")
         return self
@@ -50,7 +50,7 @@ class Calibration(Record):
     def refuse_other_loss(self, settings: Any) -> None:
         """Odds are read off the link of a loss that has one, and off a curve without it."""
         if self.link != (own_link(settings) is not None) or not (self.link or self.knots):
-            raise ValueError("the calibration does not go with the loss")
+            raise ValueError("the calibration does not match the loss")
 
     @property
     def kind(self) -> str:

@@ -34,9 +34,9 @@ class PriceCurve(Record):
     @model_validator(mode="after")
     def _in_order(self) -> PriceCurve:
         if not len(self.amounts) == len(self.bonuses) == len(self.hits):
-            raise ValueError("a price curve has as many amounts, bonuses and hits")
+            raise ValueError("a price curve must have the same number of amounts, bonuses and hits")
         if any(high < low for low, high in itertools.pairwise(self.bonuses)):
-            raise ValueError("the bonuses of a price curve rise")
+            raise ValueError("the bonuses of a price curve must rise")
         steps = [high - low for low, high in itertools.pairwise(self.amounts)]
         if min(steps) < 0 < max(steps):
             raise ValueError("the amounts of a price curve rise, or fall")
