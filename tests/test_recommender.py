@@ -1,15 +1,19 @@
 """Recommender: ids in, ids out."""
 
+import re
+import warnings
+
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 import milrec
-from milrec import recommender as module
 from milrec.data.splits import Split
-from milrec.errors import DataError, SettingsError, UnknownIdError
+from milrec.errors import DataError, SettingsError, SmallDataWarning, UnknownIdError
+from milrec.models.item_to_item import ItemToItem, SparseItemToItem
 
-COLUMNS = ["user", "rank", "item", "title", "score", "probability", "popularity", "tail"]
+COLUMNS = ["user", "position", "item", "title", "score", "probability", "popularity", "interval"]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +59,7 @@ def test_lists_of_known_users_are_best_first_and_say_what_is_listed(recommender,
     table = recommender.recommend(users, n=10)
     assert table.column_names == COLUMNS
     assert table["user"].to_pylist() == [user for user in users for _ in range(10)]
-    assert table["rank"].to_pylist() == list(range(1, 11)) * 3
+    assert table["position"].to_pylist() == list(range(1, 11)) * 3
     for start in (0, 10, 20):
         scores = table["score"].to_numpy()[start : start + 10]
         assert (np.diff(scores) <= 0).all()
@@ -63,7 +67,7 @@ def test_lists_of_known_users_are_best_first_and_say_what_is_listed(recommender,
         number = recommender.item_ids.index(row["item"])
         assert row["title"] == split.train.items["title"][number].as_py()
         assert row["popularity"] == split.train.popularity()[number]
-        assert row["tail"] in ("short", "medium", "long")
+        assert row["interval"] in ("short", "medium", "long")
 
 
 def test_nothing_that_a_user_has_or_rejected_is_listed(recommender, split):
@@ -152,7 +156,7 @@ def test_a_list_of_less_than_one_item_is_refused(recommender, n):
         lambda: recommender.recommend_new(recommender.item_ids[:1], n=n),
         lambda: list(recommender.recommend_all(n=n)),
     ):
-        with pytest.raises(SettingsError, match=f"a whole number from 1 up, not {n}"):
+        with pytest.raises(SettingsError, match=f"a whole number of 1 or more, not {n}"):
             ask()
 
 
@@ -202,7 +206,7 @@ def test_a_new_user_is_listed_nothing_adopted_or_rejected(recommender):
 
 def test_a_new_user_without_items_gets_a_list(recommender):
     table = recommender.recommend_new([], n=5)
-    assert table["rank"].to_pylist() == [1, 2, 3, 4, 5]
+    assert table["position"].to_pylist() == [1, 2, 3, 4, 5]
     assert np.isfinite(table["score"].to_numpy()).all()
 
 
@@ -217,15 +221,35 @@ def test_an_item_cannot_be_both_adopted_and_rejected(recommender):
         recommender.recommend_new([one], rejected=[one])
 
 
-def test_similar_items_are_those_with_the_largest_cosine(dae):
+def test_similar_items_are_those_that_the_model_and_the_adopters_of_both_agree_on(dae):
+    """The formula in the docstring of Nearness, computed the long way."""
     factors = dae.fitted.model.decoder_weight.detach().numpy().astype(np.float64)
-    cosine = factors @ factors[3] / np.linalg.norm(factors, axis=1) / np.linalg.norm(factors[3])
-    expected = [number for number in np.argsort(-cosine) if number != 3][:10]
+    adopted = dae.fitted.train.adopted.toarray() > 0
+    popularity = adopted.sum(axis=0)
+    own = np.maximum(factors @ factors[3], 0) * popularity / (popularity + 10)
+    counts = (adopted & adopted[:, 3:4]).sum(axis=0)
+    votes = ((adopted & adopted[:, 3:4]) / np.maximum(adopted.sum(axis=1, keepdims=True), 1)).sum(axis=0)
+    together = votes / np.sqrt(popularity) * counts / (counts + 100)
+    own[3] = together[3] = 0
+    share = 4 * popularity[3] / (popularity[3] + 10)
+    blend = (own / own.max() + share * together / together.max()) / (1 + share)
+    expected = np.argsort(-blend, kind="stable")[:10]
     table = dae.similar_items(dae.item_ids[3], n=10)
-    assert table.column_names == ["rank", "item", "title", "popularity", "tail", "cosine"]
+    assert table.column_names == ["position", "item", "title", "popularity", "interval", "blend"]
     assert table["item"].to_pylist() == [dae.item_ids[number] for number in expected]
-    assert table["cosine"].to_numpy() == pytest.approx(cosine[expected], abs=1e-6)
-    assert dae.similar_items(dae.item_ids[3], n=1000).num_rows == len(dae.item_ids) - 1
+    assert table["blend"].to_numpy() == pytest.approx(blend[expected], abs=1e-6)
+    assert dae.similar_items(dae.item_ids[3], n=1000).num_rows == (blend > 0).sum()
+
+
+def test_without_users_the_model_alone_says_which_items_are_similar(dae):
+    factors = dae.fitted.model.decoder_weight.detach().numpy().astype(np.float64)
+    popularity = dae.fitted.train.popularity()
+    own = np.maximum(factors @ factors[3], 0) * popularity / (popularity + 10)
+    own[3] = 0
+    table = dae.without_users().similar_items(dae.item_ids[3], n=5)
+    expected = np.argsort(-own, kind="stable")[:5]
+    assert table["item"].to_pylist() == [dae.item_ids[number] for number in expected]
+    assert table["own"].to_numpy() == pytest.approx(own[expected] / own.max(), abs=1e-6)
 
 
 def test_similar_items_of_a_checkerboard_have_its_colour(checkerboard):
@@ -235,12 +259,40 @@ def test_similar_items_of_a_checkerboard_have_its_colour(checkerboard):
         assert {one % 2 for one in similar} == {item % 2}
 
 
+def with_an_item_of_one_adopter() -> Split:
+    """Items 0 to 4 have 30 adopters in common; item 9 has one, who has item 0 too."""
+    users = [[0, 1, 2, 3, 4]] * 30 + [[5, 6, 7, 8]] * 30 + [[0, 9]]
+    pairs = [(user, item) for user, items in enumerate(users) for item in items]
+    return unsplit(milrec.read({"user": [user for user, _ in pairs], "item": [item for _, item in pairs]}))
+
+
+@pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
+def test_an_item_with_one_adopter_does_not_lead_though_its_factors_have_a_cosine_of_1(model):
+    recommender = milrec.fit(with_an_item_of_one_adopter(), model, n_factors=4, epochs=5)
+    weight = recommender.fitted.model.decoder_weight.data
+    weight[:5], weight[5:9] = torch.tensor([1.0, 0.2, 0, 0]), torch.tensor([0, 0, 1.0, 0])
+    weight[0] = weight[9] = torch.tensor([1.0, 0.0, 0, 0])
+    assert recommender.similar_items(0, n=5)["item"].to_pylist() == [1, 2, 3, 4, 9]
+    if model == "dae":  # the others cannot do without their users
+        assert recommender.without_users().similar_items(0, n=5)["item"].to_pylist() == [1, 2, 3, 4, 9]
+
+
+@pytest.mark.parametrize("model", ["ease", "ease-sparse"])
+def test_an_item_with_one_adopter_does_not_lead_though_its_weight_is_the_largest(model):
+    few = {"neighbours": 5} if model == "ease-sparse" else {}
+    recommender = milrec.fit(with_an_item_of_one_adopter(), model, regularization=1.0, **few)
+    fitted = recommender.fitted.model
+    assert isinstance(fitted, ItemToItem | SparseItemToItem) and fitted.weights(0).argmax() == 9
+    for one in (recommender, recommender.without_users()):
+        assert one.similar_items(0, n=5)["item"].to_pylist() == [1, 2, 3, 4, 9]
+
+
 def test_similar_items_need_factors_a_known_item_and_a_length(dae, popularity):
     with pytest.raises(SettingsError, match="no item factors"):
         popularity.similar_items(popularity.item_ids[0])
     with pytest.raises(UnknownIdError, match="unknown item 'nothing'"):
         dae.similar_items("nothing")
-    with pytest.raises(SettingsError, match="a whole number from 1 up"):
+    with pytest.raises(SettingsError, match="a whole number of 1 or more"):
         dae.similar_items(dae.item_ids[0], n=0)
 
 
@@ -288,7 +340,7 @@ def test_a_loaded_split_is_the_same_split(dae, split, tmp_path):
 
 def test_a_fit_of_held_out_users_lists_all_but_the_training_items(small_catalogue):
     split = milrec.split_users(small_catalogue, seed=0)
-    recommender = module.fit(split, "popularity")
+    recommender = milrec.fit(split, "popularity")
     user = recommender.user_ids[0]
     listed = recommender.recommend([user], n=1000)["item"].to_pylist()
     known = items_of(split.train.adopted, user, recommender) + items_of(split.train.rejected, user, recommender)
@@ -337,7 +389,9 @@ def test_settings_may_be_given_whole(split):
     whole, by_name = milrec.fit(split, settings), milrec.fit(split, "dae", "mil", n_factors=4, epochs=1)
     assert whole.fitted.settings == by_name.fitted.settings
     assert milrec.fit(split, settings, n_factors=5).fitted.model.encoder_bias.shape == (5,)
-    with pytest.raises(SettingsError, match="unknown setting 'epoch' for dae with mil; known settings: "):
+    with pytest.raises(
+        SettingsError, match=r"unknown setting 'epoch' for dae with mil \(did you mean 'epochs'\?\); known settings: "
+    ):
         milrec.fit(split, epoch=3)
 
 
@@ -531,3 +585,38 @@ def test_the_old_dial_is_deprecated(dae, split):
         dae.recommend(dae.user_ids[:1], dial=0.1)
     with pytest.warns(DeprecationWarning, match="use long_share; milrec 0.4.0 removes it"):
         dae.evaluate(split, dial=0.1)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "sentence"),
+    [
+        ({"rejected": [1]}, "'rejected' cannot be given for a list of known users; use recommend_new"),
+        ({"adopted": ["zzz"]}, "'adopted' cannot be given"),
+        ({"user": 3}, "'user' cannot be given"),
+        ({"long_sahre": 0.3}, "unknown argument 'long_sahre' (did you mean 'long_share'?)"),
+    ],
+)
+def test_what_a_list_of_known_users_does_not_take_is_refused_and_not_ignored(dae, wishes, sentence):
+    users = [dae.user_ids[0]]
+    for ask in (dae.recommend, dae.recommend_arrays):
+        with pytest.raises(SettingsError, match=re.escape(sentence)):
+            ask(users, n=2, **wishes)
+    with pytest.raises(SettingsError, match=re.escape(sentence)):
+        next(dae.recommend_all(n=2, **wishes))
+
+
+def test_a_fit_without_users_for_validation_says_what_is_missing(small_catalogue):
+    split = milrec.split_interactions(small_catalogue, seed=0, held_out=0.0)
+    consequence = "so the model has no probabilities; hold out more data"
+    with pytest.warns(SmallDataWarning, match=f"no user has a held-out validation item, {consequence}") as caught:
+        milrec.fit(split, "popularity")
+    assert [one.filename for one in caught] == [__file__]
+    with pytest.warns(SmallDataWarning, match="so the fit cannot stop early and the model has no probabilities"):
+        milrec.fit(split, "mf", iterations=1)
+
+
+def test_a_refit_is_silent_about_the_validation_part_that_it_learns_from(split):
+    model = milrec.fit(split, "popularity")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        milrec.refit(split, model)

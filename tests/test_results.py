@@ -80,9 +80,9 @@ def changed(*place, to) -> dict:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ({"some": "json"}, "^'r' does not hold the results of a milrec run$"),
-        ([1, 2], "^'r' does not hold the results of a milrec run$"),
-        (None, "^'r' does not hold the results of a milrec run$"),
+        ({"some": "json"}, r"^'r' does not hold the results of a milrec run; name a run folder or its results\.json$"),
+        ([1, 2], r"^'r' does not hold the results of a milrec run; name a run folder or its results\.json$"),
+        (None, r"^'r' does not hold the results of a milrec run; name a run folder or its results\.json$"),
         (changed("format", to="milrec"), "does not hold the results"),
         (changed("version", to=2), "^'r' has format version 2, and this milrec reads up to 1; upgrade milrec$"),
         (changed("version", to="1"), "^'r' is damaged at 'version': "),

@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from milrec.data.splits import Split, split_given, split_interactions, split_users
     from milrec.errors import MilrecError
     from milrec.evaluation.evaluation import Evaluation
+    from milrec.fits import fit, refit
+    from milrec.lists.export import read_lists
     from milrec.lists.query import Query
     from milrec.lists.rules import Rule
     from milrec.losses import MissingInformationLoss
     from milrec.models.checks import check_encoder
-    from milrec.recommender import Recommender, fit, refit
+    from milrec.notebooks.comparison import Comparison, compare
+    from milrec.recommender import Recommender
     from milrec.training.presets import settings_for
 
 __all__ = [
+    "Comparison",
     "Evaluation",
     "Interactions",
     "MilrecError",
@@ -34,9 +38,11 @@ __all__ = [
     "Split",
     "__version__",
     "check_encoder",
+    "compare",
     "fit",
     "load",
     "read",
+    "read_lists",
     "refit",
     "settings_for",
     "simulate",
@@ -48,6 +54,7 @@ __all__ = [
 __version__: str
 
 _HOME = {
+    "Comparison": "notebooks.comparison",
     "Evaluation": "evaluation.evaluation",
     "Interactions": "data.interactions",
     "MilrecError": "errors",
@@ -58,9 +65,11 @@ _HOME = {
     "Simulation": "data.simulation",
     "Split": "data.splits",
     "check_encoder": "models.checks",
-    "fit": "recommender",
+    "compare": "notebooks.comparison",
+    "fit": "fits",
     "read": "data.reading.read",
-    "refit": "recommender",
+    "read_lists": "lists.export",
+    "refit": "fits",
     "settings_for": "training.presets",
     "simulate": "data.simulation",
     "split_given": "data.splits",
@@ -80,7 +89,7 @@ def load(path: "str | Path", models: "Sequence[type[nn.Module]]" = ()) -> "Recom
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "figures"])
 
 
 def __getattr__(name: str) -> Any:
@@ -91,6 +100,8 @@ def __getattr__(name: str) -> Any:
         return version("milrec")
     if name in _HOME:
         return getattr(import_module(f"milrec.{_HOME[name]}"), name)
+    if name == "figures":
+        return import_module("milrec.notebooks.figures")
     if name == "torch":  # not in __all__: after `from milrec import *`, `torch` is still PyTorch
         return import_module("milrec.torch")
     raise AttributeError(f"module 'milrec' has no attribute '{name}'")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,98 +13,29 @@ import numpy as np
 import pyarrow as pa
 from torch import nn
 
-from milrec.data.interactions import Interactions, checked_seed, renumbered
+from milrec.data.interactions import Interactions, renumbered
 from milrec.data.pairs import added
 from milrec.data.splits import Part, Split
-from milrec.errors import DataError, SettingsError
-from milrec.evaluation.calibration import calibrate
+from milrec.errors import DataError, SettingsError, SkippedItemsWarning, counted, cut
 from milrec.evaluation.evaluation import Evaluation
 from milrec.evaluation.judging import Judge, Judged
-from milrec.evaluation.validation import validation_measure
+from milrec.evaluation.similar import SimilarEvaluation, judge_similar
+from milrec.exports.arrays import ListArrays, list_arrays
+from milrec.exports.factors import IdFactors, item_factors, user_factors
+from milrec.exports.onnx import write_onnx
 from milrec.lists.answer import Listed, answer_of, lists_asked
 from milrec.lists.catalogue import Catalogue, several
-from milrec.lists.export import item_columns, list_batch, list_schema
-from milrec.lists.nearness import Nearest, Nearness
+from milrec.lists.export import item_columns, list_batch, list_schema, with_unmet
+from milrec.lists.nearness import CoAdoption, Nearest, Nearness
 from milrec.lists.query import Adopted, Answer, Asked, Query, Wanted, Wishes, ask, known_user, list_length, wanted
-from milrec.lists.scores import Scorer
+from milrec.lists.scores import Scorer, warn_of_the_old_dial
+from milrec.models.contract import Likeness
 from milrec.probability.aims import Aims, Price, aim_of
 from milrec.training.artifact import Fitted
-from milrec.training.presets import settings_for
-from milrec.training.progress import Report, Watch
-from milrec.training.sections import Shape
-from milrec.training.settings import FitSettings
 
 _USERS_AT_ONCE = 2048
+_NAMED = 20  # unknown items in a sentence
 OnUnmet = Callable[[Any, str], None]  # a user (None: a new one), and what their list could not meet
-
-
-def fit(
-    split: Split,
-    model: str | type[nn.Module] | FitSettings | None = None,
-    loss: str | None = None,
-    seed: int = 0,
-    checkpoint: str | Path | None = None,
-    report: Report | None = None,
-    **values: Any,
-) -> Recommender:
-    """Fit a model by name (or by settings) to a split; further settings by name, e.g. `epochs=30`.
-
-    Without a name: the denoising autoencoder with the missing information loss, stopping early on validation.
-    """
-    if not isinstance(split, Split):
-        raise DataError("a fit needs a split: milrec.split_interactions(data, seed=0)")
-    if model is None or isinstance(model, str | type):
-        settings = settings_for(model, loss, values)
-    elif isinstance(model, nn.Module):
-        name = type(model).__name__
-        raise SettingsError(f"give the class of your encoder, not an instance: milrec.fit(split, {name})")
-    elif loss is not None:
-        raise SettingsError("settings already name a loss; leave `loss` out")
-    else:
-        settings = model.with_values(values)
-    train, seed = split.train, checked_seed(seed)
-    settings = settings.for_data(Shape.of(train))
-    fitted = settings.new_model(train.n_users, train.n_items, seed)
-    started = time.monotonic()
-    validate = None
-    if settings.measure is not None and split.validation.targets.nnz:
-        validate = validation_measure(settings.measure, settings, train, split.validation)
-    history = settings.fit(
-        fitted, train, seed, Watch(validate, None if checkpoint is None else Path(checkpoint), report)
-    )
-    facts = {
-        "train_fingerprint": train.fingerprint(),
-        "protocol": split.protocol,
-        "split_seed": split.seed,
-        "fit_seconds": round(time.monotonic() - started, 2),
-    }
-    removed = train.adopted if split.protocol == "users" else split.test.audience.removed
-    calibration = calibrate(fitted, settings, split)
-    return Recommender(Fitted(fitted, settings, train, removed, seed, history, facts, calibration))
-
-
-def refit(
-    split: Split, recommender: Recommender, checkpoint: str | Path | None = None, report: Report | None = None
-) -> Recommender:
-    """The same model fitted from scratch on training and validation together: same settings, same seed, and as many
-    steps as validation chose. No validation part is left, so it can only be judged on test, and its probabilities and
-    the prices of the tail are those of the fit before it.
-    """
-    fitted = recommender.fitted
-    if fitted.facts.get("refitted"):
-        raise DataError("the model is already refitted: it has learned from validation too")
-    if split.train.fingerprint() != fitted.facts["train_fingerprint"]:
-        raise DataError("the model was fitted on another split; refit it on that one")
-    settings = refit_settings(recommender)
-    again = fit(split.joined(), settings, seed=fitted.seed, checkpoint=checkpoint, report=report).fitted
-    facts = {**again.facts, "refitted": True}
-    return Recommender(replace(again, facts=facts, calibration=fitted.calibration))
-
-
-def refit_settings(recommender: Recommender) -> FitSettings:
-    """Those of a model, ending with the step that validation chose."""
-    settings, history = recommender.fitted.settings, recommender.fitted.history
-    return settings if history is None else settings.ending_at(history.last_step)
 
 
 class Recommender:
@@ -134,8 +64,8 @@ class Recommender:
 
     def __repr__(self) -> str:
         train = self.fitted.train
-        users = f"{train.n_users:,} users" if train.has_users else "without users"
-        return f"<Recommender: {self.fitted.settings}, {users}, {train.n_items:,} items>"
+        users = counted(train.n_users, "user") if train.has_users else "without users"
+        return f"<Recommender: {self.fitted.settings}, {users}, {counted(train.n_items, 'item')}>"
 
     def leaving_out(self, data: Interactions) -> Recommender:
         """The same, but never listing anything that users adopted or rejected in `data`: for lists that go live.
@@ -143,7 +73,9 @@ class Recommender:
         Without it, lists only leave out the training and validation parts, so that they can be judged on test.
         """
         if not self.fitted.train.has_users:
-            raise DataError("the model was saved without its users, so nothing of theirs can be left out; omit `known`")
+            raise DataError(
+                "the model was saved without its users, so their known items cannot be left out; omit `known`"
+            )
         more = renumbered(added(data.adopted, data.rejected), data, self.fitted.train)
         return Recommender(replace(self.fitted, removed=added(self.fitted.removed, more)))
 
@@ -183,7 +115,7 @@ class Recommender:
         A refitted model sees the validation items of users too. The training part still decides
         what is popular, novel and in the tail, so that a model and its refit can be compared.
         """
-        _warn_of_the_old_dial(dial)
+        warn_of_the_old_dial(dial)
         return self.judge(split, on, dial, **aims).evaluation(report)
 
     def judge(self, split: Split, on: Part = "test", dial: float = 0.0, **aims: Unpack[Aims]) -> Judge:
@@ -207,7 +139,7 @@ class Recommender:
         on_unmet: OnUnmet | None = None,
         **wishes: Unpack[Wishes],
     ) -> pa.Table:
-        """Lists for known users, best first: user, rank, item, title, score, probability, popularity, tail.
+        """Lists for known users, best first: user, position, item, title, score, probability, popularity, interval.
 
         Only items in `allow` are listed, where it is given, and none in `exclude`.
         `long_share=0.3`: 30 % of the listed items are from the long tail, on average over users, at the least cost in
@@ -217,9 +149,10 @@ class Recommender:
         with this many of the adopted items that speak for an item, each with its part of the logit. `on_unmet` is
         called for each list that could not be all that was asked for, since an empty list has no row to say so.
         """
-        _warn_of_the_old_dial(wishes.get("dial"))
-        rows = self.catalogue.user_numbers(several(users)).tolist()
-        wish = wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices)
+        warn_of_the_old_dial(wishes.get("dial"))
+        with self.catalogue.suggesting():
+            rows = self.catalogue.user_numbers(several(users)).tolist()
+        wish = wanted(self.catalogue, Query.wishing(n, wishes), self.fitted.prices)
         schema = self._schema(wish)
         return pa.Table.from_batches(self._known(rows, wish, on_unmet), schema)
 
@@ -231,14 +164,42 @@ class Recommender:
         **wishes: Unpack[Wishes],
     ) -> Iterator[pa.RecordBatch]:
         """Lists for every known user, or for those with these numbers, a batch of users at a time."""
-        _warn_of_the_old_dial(wishes.get("dial"))
+        warn_of_the_old_dial(wishes.get("dial"))
         self.catalogue.refuse_without_users()
-        wish = wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices)
+        wish = wanted(self.catalogue, Query.wishing(n, wishes), self.fitted.prices)
         yield from self._known(range(self.fitted.train.n_users) if users is None else users, wish, on_unmet)
+
+    def recommend_arrays(self, users: Sequence[Any], n: int = 20, **wishes: Unpack[Wishes]) -> ListArrays:
+        """The lists of `recommend` as two arrays of shape (n_users, n): `ids, scores = model.recommend_arrays(users)`.
+
+        Where a list has fewer than n items, ids are -1 if they are whole numbers, else None, and scores are NaN.
+        """
+        warn_of_the_old_dial(wishes.get("dial"))
+        with self.catalogue.suggesting():
+            rows = self.catalogue.user_numbers(several(users)).tolist()
+        wish = wanted(self.catalogue, Query.wishing(n, wishes), self.fitted.prices)
+        blocks = (rows[first : first + _USERS_AT_ONCE] for first in range(0, len(rows), _USERS_AT_ONCE))
+        asked = ([known_user(self.fitted, row, wish) for row in block] for block in blocks)
+        return list_arrays(self.catalogue, [one for block in asked for one in self.listed(block)], list_length(n))
+
+    def item_factors(self) -> IdFactors:
+        """The items' factors with their ids: `ids, values = model.item_factors()`; models without factors refuse."""
+        return item_factors(self.fitted)
+
+    def user_factors(self) -> IdFactors:
+        """The same for the known users: their row of factors, or what the encoder makes of what they adopted."""
+        return user_factors(self.fitted)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the model as an ONNX file, which takes adopted items (or user numbers) and gives logits.
+
+        See `milrec.exports.onnx` for inputs and outputs; needs `pip install 'milrec[onnx]'`.
+        """
+        write_onnx(self.fitted, Path(path))
 
     def list_schema(self, n: int = 20, **wishes: Unpack[Wishes]) -> pa.Schema:
         """The columns of the tables that `recommend` and `recommend_all` make."""
-        return self._schema(wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices))
+        return self._schema(wanted(self.catalogue, Query.wishing(n, wishes), self.fitted.prices))
 
     def recommend_new(
         self,
@@ -246,20 +207,31 @@ class Recommender:
         rejected: Sequence[Any] = (),
         n: int = 20,
         on_unmet: OnUnmet | None = None,
+        *,
+        user: Any | None = None,
+        strict: bool = True,
         **wishes: Unpack[Wishes],
     ) -> pa.Table:
         """A list for a user the model has not met, from adopted (and rejected) items only; nothing is refitted.
 
         `adopted` may say how often: `{item: plays}`. A model reads this if it was fitted with `input_weights`.
+        `user` is a known user whose new items these are: the list is for them and the training items together.
+        With `strict=False` unknown items are skipped, if any adopted item or the user is known; `on_unmet` is told, or
+        else a warning names them.
         """
-        _warn_of_the_old_dial(wishes.get("dial"))
-        asked = self.ask(Query(None, adopted, rejected, n, **wishes))
-        schema = self._schema(asked.wanted, users=False)
+        warn_of_the_old_dial(wishes.get("dial"))
+        with self.catalogue.suggesting():
+            asked = self.ask(Query(user, adopted, rejected, n, strict=strict, **wishes))
+        if on_unmet is None and asked.skipped:
+            warnings.warn(_said_of_skipped(asked)[0], SkippedItemsWarning, stacklevel=2)
+        schema = self._schema(asked.wanted, users=user is not None)
+        if self.fitted.model.needs_adopted and not len(asked.adopted):
+            schema = with_unmet(schema)  # which says that the list goes by popularity
         return pa.Table.from_batches([self._batch([asked], schema, on_unmet)], schema)
 
     def price(self, n: int = 20, **wishes: Unpack[Wishes]) -> Price | None:
         """What lists with these wishes cost in expected hits, on validation; None if they do not ask for a tail."""
-        return wanted(self.catalogue, Query(n=n, **wishes), self.fitted.prices).price
+        return wanted(self.catalogue, Query.wishing(n, wishes), self.fitted.prices).price
 
     def ask(self, query: Query) -> Asked:
         """A query, checked and with its ids looked up; a wrong one raises an error that says why."""
@@ -275,7 +247,7 @@ class Recommender:
         return lists_asked(self._scorer, self.catalogue, asked)
 
     def find_items(self, text: str, n: int = 20) -> pa.Table:
-        """Items by title, or by id: item, title, popularity, tail.
+        """Items by title, or by id: item, title, popularity, interval.
 
         All words must occur, each as the beginning of a word, ignoring case and accents. The item with exactly this id
         comes first, then titles that begin with the text; among these, more popular ones.
@@ -288,34 +260,61 @@ class Recommender:
         return self.catalogue.find_users(text, list_length(n))
 
     def user_items(self, user: Any) -> pa.Table:
-        """What the model knows about a user: entry (adopted or rejected), item, title, popularity, tail."""
-        asked = self.ask(Query(user))
+        """What the model knows about a user: entry (adopted or rejected), item, title, popularity, interval."""
+        with self.catalogue.suggesting():
+            asked = self.ask(Query(user))
         items = np.concatenate([asked.adopted, asked.rejected]).astype(np.int64)
         entries = ["adopted"] * len(asked.adopted) + ["rejected"] * len(asked.rejected)
         columns = item_columns(self.catalogue, items)
         return pa.table({"entry": pa.array(entries, type=pa.string()), **columns})
 
     def similar_items(self, item: Any, n: int = 20) -> pa.Table:
-        """The items whose factors point in the most similar direction: rank, item, title, popularity, tail, cosine.
+        """The items most like an item, best first: position, item, title, popularity, interval, blend.
 
-        For EASE and SLIM, those to which the item gives the largest weights above 0, with a column `weight`.
+        The model and the users who adopted both items decide together, each as far as there is evidence; see
+        `lists.nearness`. A model without its users decides alone, and the last column is `own`. In it, 1 is the nearest
+        that this model finds for the item: values of different items are not comparable.
         """
-        found = self.nearest_items(item, n)
-        columns = {"rank": pa.array(np.arange(1, len(found.items) + 1, dtype=np.int32))}
+        with self.catalogue.suggesting():
+            found = self.nearest_items(item, n)
+        columns = {"position": pa.array(np.arange(1, len(found.items) + 1, dtype=np.int32))}
         columns |= item_columns(self.catalogue, found.items)
         return pa.table({**columns, found.measure: pa.array(found.likeness)})
 
     def nearest_items(self, item: Any, n: int) -> Nearest:
         """The same by item number."""
-        if self._nearness is None:
-            raise SettingsError(f"a {self.fitted.settings.model.model} model has no item factors to compare")
+        nearness = self._needed(self._nearness)
         number = int(self.catalogue.item_numbers([item])[0])
-        return self._nearness.nearest(number, list_length(n))
+        return nearness.nearest(number, list_length(n))
+
+    def nearest_by_model(self, item: int, n: int) -> Nearest:
+        """The items that the model alone finds most like an item, going by its weights; all by number."""
+        return self._needed(self._nearness_with(None)).nearest(item, n)
+
+    def _needed(self, nearness: Nearness | None) -> Nearness:
+        if nearness is None:
+            raise SettingsError(f"a {self.fitted.settings.model.model} model has no item factors to compare")
+        return nearness
 
     @cached_property
     def _nearness(self) -> Nearness | None:
-        likeness = self.fitted.model.likeness()
-        return None if likeness is None else Nearness(likeness)
+        train = self.fitted.train
+        return self._nearness_with(CoAdoption(train.adopted) if train.has_users else None)
+
+    def _nearness_with(self, together: CoAdoption | None) -> Nearness | None:
+        return None if self._likeness is None else Nearness(self._likeness, self.catalogue.popularity, together)
+
+    @cached_property
+    def _likeness(self) -> Likeness | None:
+        return self.fitted.model.likeness()
+
+    def evaluate_similar(self, split: Split, on: Part = "test", n: int = 20) -> SimilarEvaluation:
+        """Judge `similar_items` on a held-out part: how many items that users adopted together it finds."""
+        judge, length = self.judge(split, on), list_length(n)
+        nearness = self._needed(self._nearness)
+        return judge_similar(
+            lambda item: nearness.nearest(item, length).items, judge.held_out, judge.popularity, length
+        )
 
     def outside_catalogue(self, ids: Iterable[Any]) -> int:
         """How many of these item ids the model does not know."""
@@ -334,16 +333,17 @@ class Recommender:
     def _batch(self, asked: Sequence[Asked], schema: pa.Schema, on_unmet: OnUnmet | None) -> pa.RecordBatch:
         lists = lists_asked(self._scorer, self.catalogue, asked)
         for one, listed in zip(asked, lists, strict=True):
-            if on_unmet is not None and listed.unmet:
+            sentences = [*listed.unmet, *_said_of_skipped(one)]
+            if on_unmet is not None and sentences:
                 user = None if one.row is None else self.catalogue.users[one.row].as_py()
-                on_unmet(user, "; ".join(listed.unmet))
+                on_unmet(user, "; ".join(sentences))
         return list_batch(self.catalogue, asked, lists, schema)
 
 
-def _warn_of_the_old_dial(dial: float | None) -> None:
-    if dial:
-        warnings.warn(
-            "dial is deprecated: its scale differs from model to model; use long_share; milrec 0.4.0 removes it",
-            DeprecationWarning,
-            stacklevel=3,
-        )
+def _said_of_skipped(asked: Asked) -> list[str]:
+    if not asked.skipped:
+        return []
+    named = ", ".join(f"'{cut(one)}'" for one in asked.skipped[:_NAMED])
+    more = f" and {len(asked.skipped) - _NAMED:,} more" if len(asked.skipped) > _NAMED else ""
+    what = "an unknown item was skipped" if len(asked.skipped) == 1 else "unknown items were skipped"
+    return [f"{what}: {named}{more}"]

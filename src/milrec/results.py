@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 from milrec.errors import FolderError
 from milrec.measured import AimPoint, DialPoint, Evaluated
 from milrec.records import TAIL_NAMES, Count, Number, Rank, Record, damaged
-from milrec.storage import read_json, write_json
+from milrec.storage import folder_kind, read_json, write_json
 
 FORMAT: Literal["milrec-results"] = "milrec-results"
 VERSION = 1
@@ -43,7 +43,7 @@ class FitHistory(Record):
     def _one_entry_each(self) -> FitHistory:
         columns = (self.epochs, self.losses, self.measures, self.seconds)
         if any(len(column) not in (0, len(self.iterations)) for column in columns):
-            raise ValueError("a history has as many entries in each column")
+            raise ValueError("a history must have the same number of entries in each column")
         return self
 
 
@@ -61,7 +61,7 @@ class FittedSettings(Record):
         if (self.loss or {}).get("loss") == "mil" and not all(isinstance(value, int | float) for value in pair):
             raise ValueError("a loss 'mil' has numbers for missing_weight and missing_exponent")
         if not isinstance(self.measure, str | None):
-            raise ValueError("a measure is called by its name")
+            raise ValueError("a measure must be called by its name")
         return self
 
     @property
@@ -144,6 +144,23 @@ class Comparison(Record):
         return self.model_copy(update={**turned, **figures})
 
 
+class UserGroup(Record):
+    """The users with the fewest or with the most items, and the models by one measure over these users alone."""
+
+    name: Literal["few", "many"]
+    least: Count  # items of theirs that a model may know when it is judged
+    most: Count
+    users: Count
+    measure: str
+    means: dict[str, Number]  # by model
+    seed_means: dict[str, tuple[Number, ...]] = Field(default_factory=dict)  # the same for each seed
+    comparisons: tuple[Comparison, ...]
+
+    def comparison(self, first: str, second: str) -> Comparison | None:
+        """First minus second, whichever way round it was made."""
+        return compared(self.comparisons, first, second)
+
+
 class Failure(Record):
     """A part of a run that failed, and why."""
 
@@ -218,6 +235,7 @@ class Results(Record):
     models: tuple[ModelRun, ...]
     searches: tuple[Search, ...] = ()
     comparisons: dict[str, tuple[Comparison, ...]] = Field(default_factory=dict)  # by measure
+    groups: tuple[UserGroup, ...] = ()  # none if there are too few users, or all have about as many items
     failures: tuple[Failure, ...] = ()
     versions: Versions
     machine: Machine
@@ -242,14 +260,16 @@ class Results(Record):
             raise FolderError(f"there is no run '{path}'")
         file = results_file(path)
         if not file.exists():
-            raise FolderError(f"'{path}' has no {FILE}; let the run finish first")
+            kind = folder_kind(path)
+            cure = "let the run finish first" if kind in (None, "run") else f"it is a {kind} folder, not a run"
+            raise FolderError(f"'{path}' has no {FILE}; {cure}")
         return cls.of(read_json(file), f"'{file}'")
 
     @classmethod
     def of(cls, value: Any, where: str) -> Results:
         """Results from plain JSON; anything else is refused with a sentence that says what `where` is instead."""
         if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise FolderError(f"{where} does not hold the results of a milrec run")
+            raise FolderError(f"{where} does not hold the results of a milrec run; name a run folder or its {FILE}")
         version = value.get("version")
         if isinstance(version, int) and version > VERSION:
             raise FolderError(
@@ -272,12 +292,17 @@ class Results(Record):
 
     def comparison(self, measure: str, first: str, second: str) -> Comparison | None:
         """The comparison of two models by a measure: first minus second, whichever way round it was made."""
-        for made in self.comparisons.get(measure, ()):
-            if (made.first, made.second) == (first, second):
-                return made
-            if (made.first, made.second) == (second, first):
-                return made.reversed()
-        return None
+        return compared(self.comparisons.get(measure, ()), first, second)
+
+
+def compared(comparisons: Iterable[Comparison], first: str, second: str) -> Comparison | None:
+    """The comparison of two models: first minus second, whichever way round it was made."""
+    for made in comparisons:
+        if (made.first, made.second) == (first, second):
+            return made
+        if (made.first, made.second) == (second, first):
+            return made.reversed()
+    return None
 
 
 def results_file(path: Path) -> Path:
