@@ -190,7 +190,7 @@ def sources(tmp_path):
     [
         (
             ["ml-2m", "--source", "ml-20m.zip"],
-            "unknown data set 'ml-2m'; known data sets: lastfm-360k, ml-20m, netflix",
+            "unknown data set 'ml-2m' (did you mean 'ml-20m'?); known data sets: lastfm-360k, ml-20m, netflix",
         ),
         (["ml-20m", "--source", "nowhere.zip"], "there is no file or folder 'nowhere.zip'"),
         (

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from milrec.disk.locks import locked
 from milrec.errors import FolderError
 from milrec.experiments import protocol
 from milrec.experiments.memory import forget_peak_memory, peak_memory
@@ -22,7 +23,6 @@ from milrec.experiments.protocol import (
     read_event,
     read_outcome,
 )
-from milrec.locks import locked
 from milrec.results import FitHistory, FittedSettings
 from milrec.storage import write_json
 

@@ -9,7 +9,7 @@ from commands import succeeds
 from milrec.errors import SettingsError
 from milrec.experiments.recipe import Instead, read_recipe, recipe_from
 from milrec.results import Results
-from small_archives import lastfm, ml_20m, netflix
+from small_archives import ml_20m
 
 RECIPES = Path(__file__).parents[2] / "experiments"
 PAPER = {
@@ -53,10 +53,8 @@ def test_seeds_and_trials_of_a_recipe_may_be_replaced(tmp_path):
             ["MF-square", "MF-CE", "CE_Point sig-sig", "CE_Pair lin-sig", "MULTI tanh-lin", "MIL lin-sig"],
         ),
         (ml_20m, "held-out-users", ["Multi-VAE^PR", "WMF", "SLIM", "CDAE", "EASE", "MIL sig-sig"]),
-        (netflix, "rank-evolution", ["CE_Point lin-sig", "MULTI tanh-lin", "MIL lin-sig"]),
-        (lastfm, "top-200-shares", ["CE_Point lin-sig", "MULTI tanh-lin", "MIL lin-sig"]),
     ],
-)
+)  # test_paper.py has the archives of Netflix and Last.fm
 def test_a_recipe_runs_on_an_archive_of_a_large_data_set_made_small(tmp_path, archive, recipe, models):
     only = [part for name in models for part in ("--only", name)]
     few = ["--data", "data", "--out", "run", "--seed", "0", "--trials", "1", *only]

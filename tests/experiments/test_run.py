@@ -13,10 +13,10 @@ import pytest
 from optuna.storages.journal import JournalFileBackend
 
 import milrec
+from milrec.disk.locks import locked
 from milrec.errors import FolderError, MilrecError, SettingsError
 from milrec.experiments.recipe import Instead, Recipe, demo_recipe, read_recipe
 from milrec.experiments.run import run
-from milrec.locks import locked
 from milrec.results import Results
 from milrec.storage import open_folder, write_manifest
 from pausing import held
@@ -331,7 +331,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
     ("old", "new", "sentence"),
     [
         ("title =", "titel =", "unknown setting 'titel'"),
-        ('loss = "mil"', 'loss = "mill"', "unknown loss 'mill'; known losses: mil"),
+        ('loss = "mil"', 'loss = "mill"', r"unknown loss 'mill' \(did you mean 'mil'\?\); known losses: mil"),
         (
             'loss = "mil"',
             'loss = "mil"\nserch = {}',
@@ -343,7 +343,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
         ('name = "MIL"', 'name = "popularity"', "same name"),
         ("seeds = [0, 1]", "seeds = []", "seeds"),
         ("seeds = [0, 1]", "seeds = [1, 1]", "a seed is given twice"),
-        ("seeds = [0, 1]", "seeds = [-1]", "seeds.0.*greater than or equal to 0"),
+        ("seeds = [0, 1]", "seeds = [-1]", "seeds.0.*at least 0"),
         ("seeds = [0, 1]", "refit = true\n[split]\nprotocol = 'users'", "refit needs a validation part"),
         ("[data.simulate]", "[search]\nmeasure = 'foo'\n[data.simulate]", "unknown measure 'foo'; known measures"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [3, 0] }', "model 'MIL'.*'epochs' is 0"),
@@ -353,7 +353,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
         ('loss = "mil"', 'loss = "mil"\nsearch = { epochs = [] }', "nothing to try for 'epochs'"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { "epochs, n_factors" = [[3]] }', "needs lists of 2 values"),
         ('loss = "mil"', 'loss = "mil"\nsearch = { weight_decay = { low = 1, high = 0 } }', "low < high"),
-        ("title =", "title", "not readable TOML"),
+        ("title =", "title", "not valid TOML"),
     ],
 )
 def test_a_wrong_recipe_is_answered_with_a_sentence(tmp_path, old, new, sentence):
@@ -405,5 +405,5 @@ def test_a_test_part_that_cannot_be_is_answered_with_a_sentence(tmp_path, text, 
 
 
 def test_a_test_part_without_its_data_is_refused(tmp_path):
-    with pytest.raises(SettingsError, match="`test` is the test part of `data`; give both"):
+    with pytest.raises(SettingsError, match="`test` needs `data`; give both"):
         read_recipe(written(tmp_path), instead=Instead(test=tmp_path))

@@ -1,5 +1,6 @@
 """The report: what it says, and how it looks in a real browser."""
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -16,6 +17,7 @@ from milrec.report import figures, svg
 from milrec.report.page import render
 from milrec.report.paper import MIL_PAIRS
 from milrec.report.summary import entries_of
+from milrec.report.verdict import verdict
 from milrec.results import Results
 
 pytestmark = pytest.mark.xdist_group("pages")  # one worker: a browser takes long to start
@@ -102,7 +104,7 @@ def table(page: str, name: str) -> list[list[str]]:
 
 def test_the_table_shows_the_measures_of_the_results(results):
     header, *rows = table(render(results), "measures")
-    assert [row[0] for row in rows] == [model.name for model in results.models]
+    assert [row[0] for row in rows] == ["Popularity", "Cross-entropy", "Multinomial loss", "MIL <b>lin-sig</b>"]
     for row, model in zip(rows, results.models, strict=True):
         shown = row[header.index("NDCG@100")].split()[0]
         assert shown == f"{model.evaluation.mean('ndcg@100'):.3f}"
@@ -132,7 +134,42 @@ def test_the_learning_curves_name_their_measure():
 
 def test_a_column_in_which_all_are_the_same_has_no_best():
     page = render(made_up.run([made_up.model("one"), made_up.model("another")]))
-    assert "<b>0.350</b>" not in page and ">0.350" in page
+    assert "best" not in re.findall(r'<td class="good" title="([^"]*)"', page) and ">0.350" in page
+    assert "not clearly behind" not in page.partition("</thead>")[2].partition("</table>")[0]
+
+
+def test_the_page_opens_with_the_verdict_and_the_headline_measures(full):
+    page = render(full)
+    for sentence in verdict(full):
+        assert sentence in html.unescape(re.sub(r"</?span[^>]*>", "", page))
+    header, *rows = table(page, "headlines")
+    assert [column.split(" How")[0] for column in header[1:]] == [
+        "Accuracy NDCG@100",
+        "Popular items % of the first 200",
+        "First item right Recall@1",
+    ]
+    (mil,) = [row for row in rows if row[0] == "MIL"]
+    assert mil[1:] == ["0.369 ± 0.002", "32.2 % ± 0.0", "0.299 ± 0.002"]
+
+
+def test_a_model_goes_by_a_plain_name_and_its_settings_name_it_exactly(full):
+    page = render(full)
+    settings = page[page.index('id="settings"') :]
+    assert 'Cross-entropy <span class="soft">CE_Point lin-sig</span>' in settings
+    assert "CE_Point" not in page[: page.index("<details")]
+
+
+def test_users_with_few_and_with_many_items_have_a_table():
+    models = [made_up.model("MIL", loss="mil"), made_up.model("EASE")]
+    compared = [
+        {"first": "MIL", "second": "EASE", "difference": 0.02, "low": 0.01, "high": 0.03, "p": 0.0, "users": 40}
+    ]
+    group = {"least": 1, "most": 9, "users": 40, "measure": "ndcg@100", "comparisons": compared}
+    few = {**group, "name": "few", "means": {"MIL": 0.32, "EASE": 0.3}}
+    page = render(made_up.run(models, groups=[few]))
+    assert table(page, "groups") == [["model", "few items"], ["MIL", "0.320"], ["EASE", "0.300"]]
+    assert "40 of 2,000 users, with 1 to 9 items" in page
+    assert 'id="groups"' not in render(made_up.run(models))
 
 
 def test_names_are_escaped(results):
@@ -143,7 +180,7 @@ def test_names_are_escaped(results):
 
 def test_the_page_is_one_file_that_asks_for_nothing(results):
     page = render(results)
-    assert not re.search(r'(src|href)\s*=\s*"', page)
+    assert not re.search(r'(src|href)\s*=\s*"(?!#)', page) and "<script" not in page
     assert "@import" not in page and "url(" not in page
 
 
@@ -210,8 +247,8 @@ def test_a_run_that_names_no_table_of_the_paper_has_none(results):
 
 def test_the_papers_claims_are_a_list_with_verdicts(full):
     page = render(full)
+    assert "15 hold, 1 does not hold, 3 undecided</span>" in page
     claims = page[page.index('id="claims"') :]
-    assert "15 hold, 1 does not hold, 3 undecided." in claims
     assert claims.index('class="verdict holds"') < claims.index("<summary>3 undecided in this run")
     assert claims.index('class="verdict undecided"') < claims.index("<summary>20 not claimed for MovieLens-20M")
     assert claims.count(">not claimed</span>") == 20
@@ -232,7 +269,7 @@ def test_a_search_shows_its_trials_and_says_what_it_chose(full):
     assert "12 trials (2 given up, 2 failed)" in page
     header, *rows = table(page, "making")
     chosen = {row[0]: row[header.index("chosen on validation")] for row in rows}
-    assert chosen["Popularity"] == "–" and chosen[search.name].startswith("weight_decay = ")
+    assert chosen["Popularity"] == "–" and chosen["Cross-entropy"].startswith("weight_decay = ")
 
 
 def test_a_search_without_a_value_is_words_alone():
@@ -246,8 +283,8 @@ def test_dials_are_lines_with_their_values_as_tool_tips(full):
     drawn = figures.trade(entries_of(full))
     dialled = {model.name for model in full.models if model.dialled}
     assert drawn.count("<polyline") == len(dialled) == 4
-    assert "MIL lin-sig: dial 0.2, NDCG@100 0.3490, long tail 35.9 %" in drawn
-    assert "MF-square: long-tail share" in drawn  # a model without dials is a point
+    assert "MIL: dial 0.2, NDCG@100 0.3490, long tail 35.9 %" in drawn
+    assert "Factorization, square loss: long-tail share" in drawn  # a model without dials is a point
     assert "Far below, and not drawn: Popularity" in render(full)
 
 
@@ -275,17 +312,17 @@ def test_where_all_pairs_of_the_paper_are_in_the_run_none_is_marked():
 
 
 def test_claims_are_not_listed_if_none_can_be_decided(full):
-    assert "The paper's claims in this run" in render(full)
+    assert 'id="claims"' in render(full)
     alone = tuple(model for model in full.models if model.name == "Popularity")
-    assert "The paper's claims in this run" not in render(full.model_copy(update={"models": alone, "comparisons": {}}))
+    assert 'id="claims"' not in render(full.model_copy(update={"models": alone, "comparisons": {}}))
 
 
 def test_comparisons_are_shown_from_the_side_of_mil(full):
     header, *rows = table(render(full), "compared")
     shown = {row[0]: row[header.index("Recall@1")] for row in rows}
-    assert "MIL lin-sig" not in shown
-    assert shown["CE_Point lin-sig"] == "+0.0150 better +0.0120 to +0.0180, p < 0.001"
-    assert "may be chance" in shown["MIL sig-sig"]
+    assert "MIL" not in shown
+    assert shown["Cross-entropy"] == "+0.0150 better +0.0120 to +0.0180, p < 0.001"
+    assert "may be chance" in shown["MIL, sigmoid"]
 
 
 def test_tail_shares_are_compared_user_by_user(results):
@@ -351,17 +388,67 @@ OUTSIDE = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
 def test_every_figure_is_drawn_inside_its_frame(browser, page_file):
     with new_tab(browser, viewport={"width": 1280, "height": 900}) as page:
         page.goto(page_file.as_uri())
+        open_all(page)
         assert page.locator("figure svg").count() >= 8
         assert page.evaluate(OUTSIDE) == []
 
 
-def test_tables_scroll_inside_their_own_box_on_a_phone(browser, full, tmp_path):
+def open_all(page):
+    page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true })")
+
+
+TOO_WIDE = """() => [...document.querySelectorAll('.scroll, .headlines, pre')]
+    .filter(box => box.scrollWidth > box.clientWidth + 1).map(box => box.getAttribute('aria-label') || box.id)"""
+
+
+def test_no_column_is_cut_off_on_a_desktop(browser, page_file):
+    with new_tab(browser, viewport={"width": 1280, "height": 900}) as page:
+        page.goto(page_file.as_uri())
+        open_all(page)
+        assert page.evaluate(TOO_WIDE) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_on_a_phone_headlines_are_stacked_and_other_tables_scroll_in_their_own_box_with_a_hint(browser, full, tmp_path):
     (tmp_path / "report.html").write_text(render(full), encoding="utf-8")
     with new_tab(browser, viewport={"width": 390, "height": 900}) as page:
         page.goto((tmp_path / "report.html").as_uri())
-        boxes = page.evaluate("[...document.querySelectorAll('.scroll')].map(box => box.scrollWidth > box.clientWidth)")
-        assert any(boxes)
+        open_all(page)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        wide = page.evaluate(TOO_WIDE)
+        assert "How accurate the lists are" in wide and "headlines" not in wide
+        hint = page.locator("#all-measures .hint").first
+        assert hint.is_visible() and hint.inner_text() == "Scroll the table sideways to see all columns →"
+        assert page.locator("#headlines td").first.bounding_box()["width"] > 300
+
+
+def test_the_verdict_is_the_first_thing_under_the_title(browser, page_file):
+    with new_tab(browser, viewport={"width": 1280, "height": 900}) as page:
+        page.goto(page_file.as_uri())
+        assert page.evaluate("document.querySelector('h1').nextElementSibling.id") == "verdict"
+        assert "popular items" in page.locator("#verdict").inner_text()
+        assert page.evaluate("document.querySelector('#headlines').getBoundingClientRect().top < 900")
+
+
+def test_everything_else_is_folded_and_a_deep_link_opens_its_fold(browser, page_file):
+    with new_tab(browser, viewport={"width": 1280, "height": 900}) as page:
+        page.goto(page_file.as_uri())
+        assert page.locator("details").count() >= 7 and page.locator("details[open]").count() == 0
+        for name in ("comparisons", "model-1"):
+            page.goto(f"{page_file.as_uri()}#{name}")
+            page.wait_for_function("name => document.getElementById(name).closest('details').open", arg=name)
+            assert page.locator(f"#{name}").is_visible()
+        page.goto(page_file.as_uri())
+        page.locator("#headlines a").last.click()
+        page.wait_for_function("document.getElementById('settings').closest('details').open")
+
+
+def test_print_shows_what_is_folded(browser, page_file):
+    with new_tab(browser, viewport={"width": 1000, "height": 900}) as page:
+        page.goto(page_file.as_uri())
+        page.emulate_media(media="print")
+        for name in ("measures", "compared", "making"):
+            assert page.locator(f"#{name}").bounding_box()["height"] > 50
 
 
 def test_dark_and_light_pages_differ_in_colour(browser, page_file):

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from milrec.disk import make_folders
+from milrec.disk.files import make_folders
+from milrec.disk.locks import held
 from milrec.errors import FolderError
 from milrec.experiments.protocol import JOBS, LOCK
 from milrec.experiments.recipe import Recipe
-from milrec.locks import held
 from milrec.storage import MANIFEST, folder_kind, open_folder, write_manifest
 
 _WORDS = ("title", "description")  # these may change at any time

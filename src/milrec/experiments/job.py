@@ -38,10 +38,11 @@ from milrec.experiments.protocol import (
     Judging,
     Outcome,
 )
+from milrec.fits import fit, refit
 from milrec.interrupts import Interruptible
 from milrec.kernels.threads import available
 from milrec.measured import AIMED, AimPoint, DialPoint, Evaluated, aimed_measure
-from milrec.recommender import Recommender, fit, refit
+from milrec.recommender import Recommender
 from milrec.results import FitHistory, FittedSettings
 from milrec.storage import new_file, remove_file, write_json
 from milrec.training.progress import History, Progress
@@ -54,6 +55,7 @@ COMPARED = (  # by which models are compared user by user
     "auc_rejected",
     "true_ndcg@20",
     "short_share@200",
+    "short_share@20",
     "long_share@200",
     "long_share@20",
 )

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from milrec.disk.locks import locked
 from milrec.errors import FolderError
-from milrec.locks import locked
 from milrec.measured import AimPoint, DialPoint, Evaluated
 from milrec.records import Record, damaged
 from milrec.results import FitHistory, FittedSettings, TrialState

@@ -249,9 +249,9 @@ def read_recipe(path: str | Path, data: str | Path | None = None, instead: Inste
     if data is not None:
         return _with_data(recipe, Path(data), None if instead.test is None else Path(instead.test))
     if instead.test is not None:
-        raise SettingsError("`test` is the test part of `data`; give both")
+        raise SettingsError("`test` needs `data`; give both")
     if recipe.data is None:
-        raise SettingsError(f"'{path}' names no data; give a prepared data folder with `data`")
+        raise SettingsError(f"'{path}' does not name its data; give a prepared data folder with `data`")
     if recipe.data.path is not None:
         given = None if recipe.data.test is None else path.parent / recipe.data.test
         return _with_data(recipe, path.parent / recipe.data.path, given)

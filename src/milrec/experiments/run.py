@@ -28,6 +28,7 @@ from milrec.data.splits import Split, split_given, split_interactions, split_use
 from milrec.errors import FolderError, MilrecError, first_line
 from milrec.experiments.estimate import Estimate, estimated
 from milrec.experiments.folder import opened, refuse_other_folder
+from milrec.experiments.groups import MEASURE, user_groups
 from milrec.experiments.job import COMPARED
 from milrec.experiments.pool import Crew, Plan, Processes, Watcher, carry_out
 from milrec.experiments.protocol import Done, GivenUp, Job
@@ -197,6 +198,7 @@ def _results(recipe: Recipe, split: Split, out: Path, findings: dict[str, _Findi
             measure: _comparisons(measure, out, findings)
             for measure in (*COMPARED, *(aimed_measure(share) for share in recipe.long_shares))
         },
+        groups=user_groups(split.test, _by_seed(MEASURE, out, findings)),
         failures=tuple(failure for found in findings.values() for failure in found.failures),
         versions=Versions(**{name: version(name) for name in ("milrec", "torch", "numpy", "scipy", "numba")}),
         machine=Machine(cores=os.cpu_count(), platform=sys.platform),
@@ -236,19 +238,20 @@ def _model_run(name: str, job: Job, outcome: Done, tuned: dict[str, Any]) -> Mod
 
 
 def _comparisons(measure: str, out: Path, findings: dict[str, _Findings]) -> tuple[Comparison, ...]:
-    return tuple(Comparison(**vars(one)) for one in compare(_per_user(measure, out, findings)))
+    values = _by_seed(measure, out, findings)
+    means = {name: by_seed.mean(axis=0, dtype=np.float64) for name, by_seed in values.items()}
+    return tuple(Comparison(**vars(one)) for one in compare(means))
 
 
-def _per_user(measure: str, out: Path, findings: dict[str, _Findings]) -> dict[str, npt.NDArray[np.float64]]:
-    """A measure of every user under every model, mean over the seeds; empty if the data do not have it."""
+def _by_seed(measure: str, out: Path, findings: dict[str, _Findings]) -> dict[str, npt.NDArray[np.float64]]:
+    """A measure for every seed and user under every model, (n_seeds, n_users); empty if the data do not have it."""
     values = {}
     for name, found in findings.items():
         tables = [_read_per_user(job.folder(out) / "per_user.parquet") for job, _ in found.done]
         if tables and all(measure in table.column_names for table in tables):
             if len({table.num_rows for table in tables}) > 1:
                 raise FolderError(f"the jobs of '{name}' in '{out}' do not judge the same users; start the run again")
-            by_seed = np.stack([table[measure].to_numpy() for table in tables])  # (n_seeds, n_users)
-            values[name] = by_seed.mean(axis=0, dtype=np.float64)
+            values[name] = np.stack([table[measure].to_numpy() for table in tables])
     return values
 
 

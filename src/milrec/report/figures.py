@@ -43,7 +43,7 @@ def focus(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def shares(entries: Sequence[Entry]) -> str:
-    rows = [(entry.name, [found[tail] for tail, _ in TAILS]) for entry in entries if (found := entry.shares())]
+    rows = [(entry.title, [found[tail] for tail, _ in TAILS]) for entry in entries if (found := entry.shares())]
     segments = [(name, tail) for tail, name in TAILS]
     return svg.stacked_bars(rows, segments, "Shares of the top 200 by tail interval") if rows else ""
 
@@ -51,7 +51,7 @@ def shares(entries: Sequence[Entry]) -> str:
 def evolution(entries: Sequence[Entry]) -> str:
     """All three intervals of a few models in one figure, like the paper's figure 2."""
     curves = [
-        Series(f"{entry.name}, {name}", entry.colour, list(range(1, len(places) + 1)), places, DASHES[tail])
+        Series(f"{entry.title}, {name}", entry.colour, list(range(1, len(places) + 1)), places, DASHES[tail])
         for entry in entries
         for tail, name in TAILS
         if (places := _percent(entry, tail))
@@ -62,7 +62,7 @@ def evolution(entries: Sequence[Entry]) -> str:
 def evolution_of(entries: Sequence[Entry], tail: TailName, name: str) -> str:
     """One interval, for all models."""
     curves = [
-        Series(entry.name, entry.colour, list(range(1, len(places) + 1)), places)
+        Series(entry.title, entry.colour, list(range(1, len(places) + 1)), places)
         for entry in entries
         if (places := _percent(entry, tail))
     ]
@@ -87,7 +87,7 @@ def trade(entries: Sequence[Entry]) -> str:
     near, _ = near_and_far(entries)
     floor = _NEAR * max(entry.mean("ndcg@100") or 0.0 for entry in entries)
     known = [
-        (entry.name, entry.colour, long, accuracy)
+        (entry.title, entry.colour, long, accuracy)
         for entry in near
         if (long := entry.mean("long_share@200")) is not None and (accuracy := entry.mean("ndcg@100")) is not None
     ]
@@ -122,7 +122,7 @@ def _dialled(entry: Entry, floor: float) -> Series:
         f"dial {point.dial:g}, NDCG@100 {point.accuracy:.4f}, long tail {point.long_share:.1f} %" for point in points
     ]
     longs, accuracies = [point.long_share for point in points], [point.accuracy for point in points]
-    return Series(entry.name, entry.colour, longs, accuracies, tips=tips)
+    return Series(entry.title, entry.colour, longs, accuracies, tips=tips)
 
 
 def frontier(entries: Sequence[Entry]) -> str:
@@ -138,12 +138,14 @@ def frontier(entries: Sequence[Entry]) -> str:
 def _aimed(entry: Entry) -> Series:
     points = sorted(entry.aimed(), key=lambda point: point.long_share)
     tips = [
-        f"{entry.name}, {'as it is' if point.wanted is None else f'λ = {point.bonus:.3g}'}: "
+        f"{entry.title}, {'as it is' if point.wanted is None else f'λ = {point.bonus:.3g}'}: "
         f"{point.long_share:.1f} % long tail, NDCG@20 {point.accuracy:.4f}"
         for point in points
     ]
     longs, accuracies = [point.long_share for point in points], [point.accuracy for point in points]
-    return Series(entry.name, entry.colour, longs, accuracies, tips=tips, hollow=[one.wanted is None for one in points])
+    return Series(
+        entry.title, entry.colour, longs, accuracies, tips=tips, hollow=[one.wanted is None for one in points]
+    )
 
 
 def reliability(entries: Sequence[Entry]) -> str:
@@ -162,7 +164,7 @@ def reliability(entries: Sequence[Entry]) -> str:
 
 def _reliable(entry: Entry, by_link: bool) -> Series:
     bins = [one for one in entry.reliability(by_link) if one.predicted > 0 and one.observed > 0]
-    name = f"{entry.name}, by its link and one factor" if by_link else entry.name
+    name = f"{entry.title}, by its link and one factor" if by_link else entry.title
     tips = [
         f"{name}: predicted {one.predicted:.3g}, held out {one.observed:.3g} ({one.held_out:,} pairs)" for one in bins
     ]
@@ -171,7 +173,7 @@ def _reliable(entry: Entry, by_link: bool) -> Series:
 
 
 def preferences(entries: Sequence[Entry]) -> str:
-    known = [(entry.name, entry.colour, found) for entry in entries if (found := entry.preferences()) is not None]
+    known = [(entry.title, entry.colour, found) for entry in entries if (found := entry.preferences()) is not None]
     y, title = Axis("items per user", 0, 100, percent=True), "Distribution of predicted preferences"
     return svg.grouped_bars(PREFERENCE_NAMES, known, y, title, "predicted preference") if known else ""
 
@@ -179,7 +181,7 @@ def preferences(entries: Sequence[Entry]) -> str:
 def learning(entries: Sequence[Entry]) -> str:
     """Validation while fitting, for the first seed of each model."""
     curves = [
-        Series(entry.name, entry.colour, history.epochs, history.measures)
+        Series(entry.title, entry.colour, history.epochs, history.measures)
         for entry in entries
         if (history := entry.curve()) is not None
     ]

@@ -6,6 +6,7 @@ comparisons or a table of the paper, are shown without them.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from markupsafe import Markup
 
 from milrec.errors import FolderError
 from milrec.report import figures, paper, tables
+from milrec.report.beside import beside_paper
 from milrec.report.claims import FAILS, HOLDS, NOT_CLAIMED, UNDECIDED, Claim, claims
 from milrec.report.summary import TAILS, Entry, entries_of
+from milrec.report.verdict import Scene, verdict
 from milrec.results import Results
 from milrec.storage import new_file
 
@@ -36,21 +39,32 @@ class SearchFigure:
 def render(results: Results) -> str:
     """The page as text."""
     if not results.models:
-        raise FolderError("the run has no finished model yet; let it finish, then ask for the report")
+        raise FolderError("the run has no finished model yet; make the report once it has one")
     entries = entries_of(results)
+    scene = Scene(results, entries)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = files("milrec.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     return environment.from_string(template).render(
         results=results,
+        verdict=[_brackets_apart(said) for said in verdict(results)],
+        headlines=scene.headlines,
+        bars=tables.headline_bars(scene),
+        spread_note=tables.spread_note(entries),
         entries=entries,
         failures=results.failures,
         measures=tables.measures(entries, results.split.protocol == "given"),
+        groups=tables.groups(results, entries),
         **_paper(results, entries),
         **_figures(results, entries),
         comparisons=tables.comparisons(results, entries),
         searches=_searches(results, entries),
         making=tables.making(entries),
     )
+
+
+def _brackets_apart(said: str) -> list[tuple[str, bool]]:
+    """A sentence cut into what stands outside and inside brackets, where its figures are."""
+    return [(part, part.startswith("(")) for part in re.split(r"(\([^()]*\))", said) if part]
 
 
 def write_report(results: Results, page: Path) -> Path:
@@ -68,7 +82,7 @@ def _paper(results: Results, entries: Sequence[Entry]) -> dict[str, Any]:
     return {
         "reference": reference,
         "experiment": None if experiment is None else paper.EXPERIMENTS[experiment],
-        "beside": [] if reference is None else tables.beside_paper(entries, reference, results.data.interval_cuts),
+        "beside": [] if reference is None else beside_paper(entries, reference, results.data.interval_cuts),
         "decided": [claim for claim in checked if claim.decided],
         "undecided": [claim for claim in checked if claim.verdict == UNDECIDED],
         "not_claimed": [claim for claim in checked if claim.verdict == NOT_CLAIMED],
@@ -98,7 +112,7 @@ def _figures(results: Results, entries: Sequence[Entry]) -> dict[str, Any]:
         "with_curves": [entry for entry in entries if entry.curve() is not None],
         "missing_terms": figures.missing_term_lines(figures.used_pairs(entries)),
         "in_trade": [] if figures.names_beside(entries) else near,
-        "far_below": [f"{entry.name} (NDCG@100 {entry.mean('ndcg@100') or 0:.3f})" for entry in far],
+        "far_below": [f"{entry.title} (NDCG@100 {entry.mean('ndcg@100') or 0:.3f})" for entry in far],
         "has_dials": any(entry.dialled() for entry in entries),
         "in_frontier": [entry for entry in entries if entry.aimed()],
         "reliable": [entry for entry in entries if entry.reliability()],
@@ -108,9 +122,10 @@ def _figures(results: Results, entries: Sequence[Entry]) -> dict[str, Any]:
 
 def _searches(results: Results, entries: Sequence[Entry]) -> list[SearchFigure]:
     colours = {entry.name: entry.colour for entry in entries}
+    titles = {entry.name: entry.title for entry in entries}
     return [
         SearchFigure(
-            search.name,
+            titles.get(search.name, search.name),
             tables.search_summary(search),
             Markup(figures.trials(search, colours.get(search.name, "soft"))),
         )

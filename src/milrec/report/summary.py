@@ -9,6 +9,7 @@ from typing import Any
 
 from milrec.measured import Reliability
 from milrec.records import TailName
+from milrec.report.names import PlainName, plain_names
 from milrec.report.paper import key
 from milrec.results import FitHistory, ModelRun, Results
 
@@ -53,6 +54,12 @@ class Entry:
     name: str
     colour: str
     runs: Sequence[ModelRun]  # one per seed
+    plain: PlainName
+
+    @property
+    def title(self) -> str:
+        """The name that people read; `name` is the recipe's."""
+        return self.plain.title
 
     def values(self, measure: str) -> list[float]:
         """One for each seed that has the measure."""
@@ -129,16 +136,22 @@ class Entry:
 
 def entries_of(results: Results) -> list[Entry]:
     """The models of a run in their order."""
+    return entries_of_runs(results.models)
+
+
+def entries_of_runs(several: Sequence[ModelRun]) -> list[Entry]:
+    """The same for a few models, whatever run they are of."""
     runs: dict[str, list[ModelRun]] = {}
-    for run in results.models:
+    for run in several:
         runs.setdefault(run.name, []).append(run)
     entries: list[Entry] = []
+    plain = plain_names(list(runs))
     others = 0
     for name, mine in runs.items():
         colour = _COLOURS.get(key(name))
         if colour is None or any(entry.colour == colour for entry in entries):
             colour, others = f"series-{others % _N_OTHER_COLOURS}", others + 1
-        entries.append(Entry(name, colour, mine))
+        entries.append(Entry(name, colour, mine, plain[name]))
     return entries
 
 

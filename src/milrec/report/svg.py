@@ -14,6 +14,7 @@ from html import escape
 WIDTH, HEIGHT = 480, 300
 SMALL = (330, 220)  # one of several figures side by side
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74, 14, 12, 46
+_LONGEST = 28  # letters of a name; a longer one is cut
 
 
 @dataclass(frozen=True)
@@ -203,7 +204,7 @@ def _overlap(one: Box, other: Box) -> bool:
 
 def stacked_bars(rows: Sequence[tuple[str, Sequence[float]]], segments: Sequence[tuple[str, str]], title: str) -> str:
     """One bar of 100 % per row, cut into named, coloured segments with their percentages inside."""
-    row_height, label_width = (34 if len(rows) <= 6 else 27), 142
+    row_height, label_width = (34 if len(rows) <= 6 else 27), _label_width([label for label, _ in rows])
     height = row_height * len(rows) + 8
     parts = []
     for number, (label, values) in enumerate(rows):
@@ -304,4 +305,9 @@ def _short(value: float) -> str:
 
 
 def _fitted(label: str) -> str:
-    return label if len(label) <= 17 else label[:16] + "…"
+    return label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "…"
+
+
+def _label_width(labels: Sequence[str]) -> float:
+    """Room for the longest of these names."""
+    return max(142, 14 + 7.6 * max(len(_fitted(label)) for label in labels))

@@ -1,18 +1,19 @@
-"""The tables of the report page as plain values: measures, ours next to the paper's, comparisons, how it was made."""
+"""The tables of the report page as plain values: measures, comparisons, how it was made."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from milrec.report import paper
 from milrec.report.checks.evidence import p_text
+from milrec.report.headlines import Headline
 from milrec.report.paper import MIL
-from milrec.report.summary import TAILS, Entry, entry_of
-from milrec.results import Results, Search, TrialState
+from milrec.report.summary import Entry, entry_of
+from milrec.report.verdict import Scene
+from milrec.results import Results, Search, TrialState, UserGroup
 
 PREFERENCE_NAMES = ("< .01", ".01–.25", ".25–.5", ".5–.7", ".7–.9", "≥ .9")
 
@@ -26,6 +27,7 @@ class Column:
     meaning: str
     better: str = "high"  # high, low, or none
     digits: int = 3
+    about: str = "accuracy"  # the table that it belongs to
 
 
 COLUMNS = (
@@ -35,20 +37,23 @@ COLUMNS = (
     Column("recall@50", "Recall@50", "Share of the held-out items in the first 50 (of at most 50)"),
     Column("ndcg@20", "NDCG@20", "The same with more weight for the first places"),
     Column("ndcg@100", "NDCG@100", "The same over the first 100 places"),
+    Column("novelty_ndcg@100", "Novelty-NDCG@100", "NDCG in which an item counts more the rarer it is"),
     Column("true_ndcg@20", "True NDCG@20", "How well the first 20 match the simulation's true preferences"),
     Column("auc_rejected", "AUC, rejected", "How often an adopted item of the test part stands above a rejected one"),
     Column(
         "rejected_share@20", "Rejected@20", "Share of the first 20 that the user is known to reject", "low", digits=4
     ),
-    Column("novelty_ndcg@100", "Novelty-NDCG@100", "NDCG in which an item counts more the rarer it is"),
-    Column("long_share@200", "Long tail, %", "Share of the top 200 that comes from the long tail", digits=1),
-    Column("coverage@20", "Coverage@20", "Share of the catalogue that is in somebody's first 20"),
-    Column("exposure_gini@20", "Gini@20", "How unequally items share the places (0 equal, 1 one item has all)", "low"),
-    Column("mean_popularity@20", "Popularity@20", "Mean number of adopters of a listed item", "none", digits=0),
-)
-_NAMES = {column.measure: column.name for column in COLUMNS}
+    Column("short_share@200", "Short tail, %", "Share of the top 200 that goes to the most popular items, which hold a "
+           "third of all adoptions", "low", 1, "reach"),
+    Column("long_share@200", "Long tail, %", "Share of the top 200 that comes from the long tail", "high", 1, "reach"),
+    Column("coverage@20", "Coverage@20", "Share of the catalogue that is in somebody's first 20", about="reach"),
+    Column("exposure_gini@20", "Gini@20", "How unequally items share the places (0 equal, 1 one item has all)", "low",
+           about="reach"),
+    Column("mean_popularity@20", "Popularity@20", "Mean number of adopters of a listed item", "none", 0, "reach"),
+)  # fmt: skip
+NAMES = {column.measure: column.name for column in COLUMNS}
 _COMPARED = {  # by which models are compared user by user, besides the columns above
-    "short_share@200": Column("short_share@200", "Short tail, %", "", "low", digits=1),
+    "short_share@20": Column("short_share@20", "Short tail@20, %", "", "low", digits=1),
     "long_share@20": Column("long_share@20", "Long tail@20, %", "", digits=1),
     **{column.measure: column for column in COLUMNS},
 }
@@ -84,8 +89,51 @@ class Table:
     mark: str = ""  # what a marked cell is, as a tool tip
 
 
-def measures(entries: Sequence[Entry], given: bool = False) -> Table:
-    """Every model × every measure that one of them has, the best of each column marked.
+@dataclass(frozen=True)
+class Bar:
+    """A headline figure of a model: the text, its spread, and a bar in percent of the longest."""
+
+    text: str
+    below: str = ""
+    in_front: bool = False  # the best, or not clearly behind it
+    length: float = 0.0
+    ends: tuple[float, float] | None = None  # of the interval, or of the seeds
+
+
+def headline_bars(scene: Scene) -> list[tuple[Entry, list[Bar]]]:
+    """Each model with its headline figures."""
+    columns = [_bars(scene, headline) for headline in scene.headlines]
+    return [(entry, [column[place] for column in columns]) for place, entry in enumerate(scene.entries)]
+
+
+def _bars(scene: Scene, headline: Headline) -> list[Bar]:
+    front = scene.in_front(headline)
+    spreads = [_spread(entry, headline) for entry in scene.entries]
+    longest = max((spread[1] for spread in spreads if spread is not None), default=0.0)
+    scale = 100 / longest if longest > 0 else 0.0
+    bars = []
+    for entry, spread in zip(scene.entries, spreads, strict=True):
+        value = entry.mean(headline.measure)
+        if value is None or spread is None:
+            bars.append(Bar("–"))
+            continue
+        ends = (scale * max(spread[0], 0.0), scale * max(spread[1], 0.0))
+        below = _below(entry, headline.measure, headline.digits)
+        marked = len(front) < len(scene.ranked(headline)) and entry in front
+        bars.append(Bar(headline.text(value), below, marked, scale * max(value, 0.0), ends))
+    return bars
+
+
+def _spread(entry: Entry, headline: Headline) -> tuple[float, float] | None:
+    """The interval over users, or the smallest and largest of the seeds."""
+    values = entry.values(headline.measure)
+    if not values:
+        return None
+    return entry.interval(headline.measure) or (min(values), max(values))
+
+
+def measures(entries: Sequence[Entry], given: bool = False) -> list[Table]:
+    """Every model × every measure that one of them has, the best of each column marked: accuracy, then reach.
 
     Recall with the divisor of other papers is shown if the test part was given: then there are published figures.
     """
@@ -95,16 +143,26 @@ def measures(entries: Sequence[Entry], given: bool = False) -> Table:
         if any(entry.mean(column.measure) is not None for entry in entries)
         and (given or column.measure != "recall_of_all@20")
     ]
+    titles = {"accuracy": "How accurate the lists are", "reach": "How far beyond the popular items they reach"}
+    parts = {title: [column for column in columns if column.about == about] for about, title in titles.items()}
+    return [_measures(title, entries, part) for title, part in parts.items() if part]
+
+
+def _measures(title: str, entries: Sequence[Entry], columns: Sequence[Column]) -> Table:
     best = {column.measure: _best(column, entries) for column in columns}
     rows = [
-        Row(entry.name, entry.colour, [_measure(entry, column, best[column.measure]) for column in columns])
+        Row(entry.title, entry.colour, [_measure(entry, column, best[column.measure]) for column in columns])
         for entry in entries
     ]
-    several = any(len(entry.runs) > 1 for entry in entries)
-    one = "the 95 % bootstrap interval over users"
-    note = f"Below each mean over seeds, its standard deviation; with one seed, {one}." if several else f"Below: {one}."
-    return Table("Measures on the test part", f"The best of each column is marked. {note}",
-                 [(column.name, column.meaning) for column in columns], rows, "best")  # fmt: skip
+    return Table(title, "", [(column.name, column.meaning) for column in columns], rows, "best")
+
+
+def spread_note(entries: Sequence[Entry]) -> str:
+    """What stands below a figure."""
+    one = "the 95 % interval over users"
+    if any(len(entry.runs) > 1 for entry in entries):
+        return f"Below a mean over seeds stands its standard deviation; with one seed, {one}."
+    return f"Below each figure stands {one}."
 
 
 def _best(column: Column, entries: Sequence[Entry]) -> float | None:
@@ -119,135 +177,78 @@ def _measure(entry: Entry, column: Column, best: float | None) -> Cell:
     value, digits = entry.mean(column.measure), column.digits
     if value is None:
         return Cell("–")
-    below = ""
-    if (deviation := entry.deviation(column.measure)) is not None:
-        below = f"± {deviation:.{digits}f}"
-    elif interval := entry.interval(column.measure):
-        below = f"{interval[0]:.{digits}f}–{interval[1]:.{digits}f}"
-    return Cell(f"{value:.{digits}f}", below, "good" if round(value, digits) == best else "")
+    tone = "good" if round(value, digits) == best else ""
+    return Cell(f"{value:.{digits}f}", _below(entry, column.measure, digits), tone)
 
 
-Figures = Mapping[str, tuple[float | None, float | None]]  # metric → mean and standard deviation over seeds
+def _below(entry: Entry, measure: str, digits: int) -> str:
+    """The standard deviation over seeds, or the interval over users."""
+    if (deviation := entry.deviation(measure)) is not None:
+        return f"± {deviation:.{digits}f}"
+    interval = entry.interval(measure)
+    return f"{interval[0]:.{digits}f}–{interval[1]:.{digits}f}" if interval else ""
 
 
-@dataclass(frozen=True)
-class _Source:
-    """A table of the paper: what we call its metrics, and how to get our figures for them."""
-
-    table: str
-    title: str
-    names: Mapping[str, str]
-    ours: Callable[[Entry], Figures]
-    digits: int
-    room: float  # up to this difference, figures agree
-
-
-def _our_measures(entry: Entry) -> Figures:
-    return {measure: (entry.mean(measure), entry.deviation(measure)) for measure in _NAMES}
-
-
-def _our_shares(entry: Entry) -> Figures:
-    return {tail: (share, entry.deviation(f"{tail}_share@200")) for tail, share in (entry.shares() or {}).items()}
-
-
-def _our_preferences(entry: Entry) -> Figures:
-    return dict(zip(paper.PREFERENCE_BINS, ((share, None) for share in entry.preferences() or ()), strict=False))
-
-
-_SHARE_NAMES: dict[str, str] = {tail: f"{name}, %" for tail, name in TAILS}
-_BIN_NAMES = {bin_: f"{name}, %" for bin_, name in zip(paper.PREFERENCE_BINS, PREFERENCE_NAMES, strict=True)}
-_SOURCES = (
-    _Source(paper.METRICS, "Relevance and novelty", _NAMES, _our_measures, 3, paper.UNCERTAINTY),
-    _Source(paper.HELD_OUT, "Held-out users", _NAMES, _our_measures, 3, paper.UNCERTAINTY),
-    _Source(paper.SHARES, "Shares of the top 200", _SHARE_NAMES, _our_shares, 1, paper.SHARE_ROOM),
-    _Source(paper.PREFERENCES, "Predicted preferences", _BIN_NAMES, _our_preferences, 1, paper.SHARE_ROOM),
-)
-
-
-def beside_paper(entries: Sequence[Entry], reference: paper.Reference, cuts: Sequence[int]) -> list[Table]:
-    """Our figures with the paper's below them: measures, top-200 shares, preferences and interval cuts."""
-    wanted = (reference.table, paper.SHARES, paper.PREFERENCES)
-    found = [_beside(entries, reference, source) for source in _SOURCES if source.table in wanted]
-    return [*(table for table in found if table is not None), _cuts(reference, cuts)]
-
-
-def _beside(entries: Sequence[Entry], reference: paper.Reference, source: _Source) -> Table | None:
-    theirs = paper.figures(source.table, reference.dataset)
-    metrics = [metric for metric in source.names if any(metric in values for values in theirs.values())]
-    rows = []
-    for entry in entries:
-        if (model := paper.model_of(entry.name, theirs)) is not None:
-            ours = source.ours(entry)
-            cells = [
-                _against(ours.get(metric, (None, None)), theirs[model].get(metric), source, not reference.differs)
-                for metric in metrics
-            ]
-            rows.append(Row(entry.name, entry.colour, cells))
-    if not rows:
-        return None
-    here = {paper.key(row.name) for row in rows}
-    absent = [model for model in theirs if paper.key(model) not in here]
-    return Table(
-        f"{source.title} ({paper.table_name(source.table, reference.dataset)}, {reference.data.title})",
-        f"Not in this run: {', '.join(absent)}." if absent else "",
-        [(source.names[metric], "") for metric in metrics],
-        rows,
-        f"within {source.room:g}{'' if source.digits == 3 else ' percentage points'} of the paper",
-    )
-
-
-def _against(
-    figure: tuple[float | None, float | None], theirs: float | None, source: _Source, comparable: bool
-) -> Cell:
-    """Ours, and below it the paper's with the difference; a mark if they agree as printed."""
-    (ours, deviation), digits = figure, source.digits
-    text = "–" if ours is None else f"{ours:.{digits}f}"
-    if ours is not None and deviation is not None:
-        text += f" ± {deviation:.{digits}f}"
-    if theirs is None:
-        return _beside_cell(text, "–")
-    if ours is None or not comparable:
-        return _beside_cell(text, f"{theirs:.{digits}f}")
-    difference = round(ours - theirs, digits) + 0.0  # no -0
-    agrees = abs(difference) <= source.room + 1e-9
-    return _beside_cell(text, f"{theirs:.{digits}f}", f"{difference:+.{digits}f}", agrees)
-
-
-def _beside_cell(ours: str, theirs: str, difference: str = "", agrees: bool = False) -> Cell:
-    marked = f"{difference}{' ✓' if agrees else ''}"
-    below = f"paper {theirs}, {marked}" if difference else f"paper {theirs}"
-    return Cell(ours, below, "good" if agrees else "", theirs=theirs, difference=marked)
-
-
-def _cuts(reference: paper.Reference, cuts: Sequence[int]) -> Table:
-    cells = []
-    for ours, theirs in zip(cuts, reference.data.cuts, strict=True):
-        agrees = not reference.differs and abs(ours - theirs) <= paper.CUT_ROOM * theirs
-        cells.append(_beside_cell(str(ours), str(theirs), "" if reference.differs else f"{ours - theirs:+d}", agrees))
-    title = f"Interval cuts ({paper.table_name('cuts', reference.dataset)}, {reference.data.title})"
-    columns = [("short → medium", "items with the first third"), ("medium → long", "items with two thirds")]
-    return Table(title, "", columns, [Row("items", "", cells)], f"within {100 * paper.CUT_ROOM:g} % of the paper")
-
-
-def comparisons(results: Results, entries: Sequence[Entry]) -> Table | None:
-    """MIL (or the model with the best NDCG@100) against every other, user by user."""
+def comparisons(results: Results, entries: Sequence[Entry]) -> list[Table]:
+    """MIL (or the model with the best NDCG@100) against every other, user by user; lists that aim at a share apart."""
     compared = [name for name, made in results.comparisons.items() if made]
     if not compared or len(entries) < 2:
-        return None
+        return []
     reference = entry_of(entries, MIL) or max(entries, key=lambda entry: entry.mean("ndcg@100") or 0.0)
+    plain = [measure for measure in compared if measure in _COMPARED]
+    aimed = [measure for measure in compared if measure not in _COMPARED]
+    titles = (f"{reference.title} minus each of the others", "The same, for lists that aim at a long-tail share")
+    return [
+        _compared(title, results, entries, reference, part)
+        for title, part in zip(titles, (plain, aimed), strict=True)
+        if part
+    ]
+
+
+def _compared(
+    title: str, results: Results, entries: Sequence[Entry], reference: Entry, compared: Sequence[str]
+) -> Table:
     rows = [
-        Row(entry.name, entry.colour, [_paired(results, measure, reference.name, entry.name) for measure in compared])
+        Row(entry.title, entry.colour, [_paired(results, measure, reference.name, entry.name) for measure in compared])
         for entry in entries
         if entry is not reference
     ]
-    return Table(
-        f"{reference.name} against each other model",
-        f"Mean over users of {reference.name} minus the other, with its 95 % bootstrap interval; p-values are "
-        "Holm-corrected over all pairs of models. Coloured: p < .05.",
-        [(_COMPARED[measure].name if measure in _COMPARED else measure, "") for measure in compared],
-        rows,
-        "significant",
-    )
+    columns = [
+        (_COMPARED[measure].name if measure in _COMPARED else measure.replace("ndcg", "NDCG"), "")
+        for measure in compared
+    ]
+    return Table(title, "", columns, rows, "significant")
+
+
+def groups(results: Results, entries: Sequence[Entry]) -> Table | None:
+    """Accuracy for users with few and with many items; None if the run does not tell them apart."""
+    if not results.groups:
+        return None
+    columns = [
+        (
+            f"{one.name} items",
+            f"{one.users:,} of {results.split.test_users:,} users, with {one.least:,} to {one.most:,} items",
+        )
+        for one in results.groups
+    ]
+    best = [max(one.means.values(), default=None) for one in results.groups]
+    rows = [
+        Row(
+            entry.title,
+            entry.colour,
+            [_mean_of(one, entry.name, top) for one, top in zip(results.groups, best, strict=True)],
+        )
+        for entry in entries
+    ]
+    sizes = "; ".join(f"{name}: {meaning}" for name, meaning in columns)
+    measure = NAMES.get(results.groups[0].measure, results.groups[0].measure)
+    note = f"{measure} for the users with the fewest items and for those with the most ({sizes})."
+    return Table("Users with few and with many items", note, columns, rows, "best")
+
+
+def _mean_of(group: UserGroup, model: str, best: float | None) -> Cell:
+    value = group.means.get(model)
+    return Cell("–") if value is None else Cell(f"{value:.3f}", tone="good" if value == best else "")
 
 
 def _paired(results: Results, measure: str, first: str, second: str) -> Cell:
@@ -280,13 +281,13 @@ def search_summary(search: Search) -> str:
     others = ", ".join(f"{states[state]} {state}" for state in not_done if states[state])
     tried = f"{n_trials} {'trial' if n_trials == 1 else 'trials'}{f' ({others})' if others else ''}"
     best = search.best()
-    value = f"; validation {_NAMES.get(search.measure, search.measure)} {best.value:.4f}" if best else ""
+    value = f"; validation {NAMES.get(search.measure, search.measure)} {best.value:.4f}" if best else ""
     return f"{tried}{value}. Chosen: {settings_text(search.tuned)}."
 
 
 def making(entries: Sequence[Entry]) -> Table:
     """How long each model took, with how much memory, and what a search chose for it."""
-    rows = [Row(entry.name, entry.colour, _made(entry)) for entry in entries]
+    rows = [Row(entry.title, entry.colour, _made(entry)) for entry in entries]
     columns = ["seeds", "epochs", "kept from step", "validation", "fit, s", "peak memory, MiB"]
     if tuned := any(entry.tuned() for entry in entries):
         columns.append("chosen on validation")
