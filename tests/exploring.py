@@ -15,6 +15,11 @@ HOSTILE = '<img src="x" onerror="document.title = 1"><b>Bold</b> & "quoted"'
 
 
 NAMES = ["ce-point", "multinomial", "mil"]
+LABELS = {
+    "ce-point": "Cross-entropy",
+    "multinomial": "Multinomial cross-entropy",
+    "mil": "Missing-information loss",
+}
 
 
 @contextmanager
@@ -37,7 +42,7 @@ def served(*arguments):
 
 def settled(page):
     """Wait until the lists stand still."""
-    expect(page.locator("#lists > *").first).to_be_visible()
+    expect(page.locator("#lists > *").first).to_be_attached()
     expect(page.locator("#lists")).to_have_attribute("aria-busy", "false")
 
 
@@ -51,9 +56,21 @@ def fragment(page):
     return parse_qs(urlsplit(page.url).fragment)
 
 
+def open_empty(opened, path=""):
+    """The page without its example: a taste with nothing in it."""
+    page = opened(path)
+    settled(page)
+    page.get_by_role("button", name="Start with an empty taste").click()
+    expect(page.locator(".invitation")).to_be_visible()
+    settled(page)
+    return page
+
+
 def add(page, box, text):
     """Search and take the first that is found, with the keyboard alone; its id."""
+    settled(page)  # the field cannot take the focus while the models are being fetched
     page.locator(f"#{box}").focus()
+    expect(page.locator(f"#{box}")).to_be_focused()
     page.keyboard.type(text)
     expect(page.locator(f"#{box}-options li").first).to_be_visible()
     page.keyboard.press("Enter")

@@ -14,7 +14,7 @@ from milrec.server.copies import Folders
 from milrec.server.registry import Registry
 from milrec.server.service import Server
 from milrec.server.written import Writer
-from serving import Client, as_json, refused
+from serving import Client, as_json, post, refused
 
 pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up takes long
 
@@ -34,6 +34,9 @@ pytestmark = pytest.mark.xdist_group("serve")  # one worker: what it sets up tak
         {"adopted": {"i001": 3, "i002": 0.5}, "short_share": 0},
         {"adopted": ["i001"], "mean_popularity": 20.5, "rules": [{"tail": "long", "at_least": 3, "first": 4}]},
         {"user": "u002", "long_bonus": 0.002, "medium_share": None},
+        {"user": "u002", "adopted": ["i001"], "rejected": ["i002"], "reasons": 2},
+        {"user": "u002", "adopted": {"i001": 3}, "long_share": 0.3},
+        {"adopted": ["i001", "nothing"], "strict": False},
     ],
 )
 def test_the_server_answers_as_the_library_does(client, mil, query):
@@ -48,6 +51,40 @@ def test_the_server_answers_as_the_library_does(client, mil, query):
     assert found["price"] == price_of(mil, query)
     places = {str(one): int(place) for one, place in zip(mil.item_ids, mil.catalogue.places, strict=True)}
     assert [one["place"] for one in found["items"]] == [places[one["item"]] for one in found["items"]]
+
+
+@pytest.mark.parametrize("model", ["mil", "ease"])
+def test_unknown_items_are_skipped_and_named_on_request(client, model):
+    asked = {
+        "model": model,
+        "adopted": ["i001", "nö\ud800", 7, "i002"],
+        "rejected": ["nowhere", "i003", "i003"],
+        "n": 5,
+    }
+    found = post(client, "/v1/recommend", {**asked, "strict": False}).json()
+    known = {"model": model, "adopted": ["i001", "i002"], "rejected": ["i003"], "n": 5}
+    expected = client.post("/v1/recommend", json=known).json()
+    assert found == {**expected, "skipped": ["nö\ud800", "7", "nowhere"]} and "skipped" not in expected
+    weighted = {**known, "adopted": {"i001": 1, "nothing": 2, "i002": 1}, "strict": False}
+    assert client.post("/v1/recommend", json=weighted).json() == {**expected, "skipped": ["nothing"]}
+    assert client.post("/v1/recommend", json={**known, "strict": False}).json() == {**expected, "skipped": []}
+    assert "unknown item" in refused(post(client, "/v1/recommend", {**asked, "strict": True}))
+
+
+def test_in_a_batch_each_request_says_whether_it_is_strict(client):
+    requests = [{"adopted": ["i001", "nothing"], "strict": False}, {"adopted": ["i001", "nothing"]}]
+    requests.append({"adopted": ["nothing"], "strict": False})
+    first, second, third = client.post("/v1/recommend/batch", json={"requests": requests}).json()["answers"]
+    assert first == client.post("/v1/recommend", json=requests[0]).json() and first["skipped"] == ["nothing"]
+    assert second == {"error": "unknown item 'nothing'"}
+    assert third == {"error": "none of the adopted items is known: unknown item 'nothing'"}
+
+
+def test_a_list_by_popularity_says_so(client):
+    answer = client.post("/v1/recommend", json={"model": "ease", "adopted": [], "n": 10}).json()
+    assert [one["place"] for one in answer["items"]] == list(range(1, 11))
+    assert answer["unmet"] == ["no adopted items of this user are known, so the list is ranked by popularity"]
+    assert client.post("/v1/recommend", json={"adopted": []}).json()["unmet"] == []
 
 
 def price_of(recommender, query):
@@ -142,10 +179,10 @@ def test_items_and_users_are_found(client, mil):
 def test_similar_items_are_those_of_the_library(client, mil, folders):
     table = mil.similar_items("i001", 4)
     found = client.get("/v1/models/mil/items/i001/similar", params={"n": 4}).json()
-    assert found["measure"] == "cosine"
+    assert found["measure"] == "blend"
     assert [one["item"] for one in found["items"]] == table["item"].to_pylist()
-    assert [one["likeness"] for one in found["items"]] == table["cosine"].to_pylist()
-    assert client.get("/v1/models/ease/items/i001/similar").json()["measure"] == "weight"
+    assert [one["likeness"] for one in found["items"]] == table["blend"].to_pylist()
+    assert client.get("/v1/models/ease/items/i001/similar").json()["measure"] == "blend"
 
 
 def test_a_user_is_shown_with_adopted_and_rejected_items(client, mil):

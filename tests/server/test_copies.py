@@ -180,12 +180,12 @@ def test_a_room_that_others_can_write_to_is_refused(folder, tmp_path):
     room.unlink()
     (tmp_path / "elsewhere").mkdir()
     room.symlink_to("elsewhere")
-    with pytest.raises(FolderError, match="is in the way of private copies"):
+    with pytest.raises(FolderError, match="is not a folder for private copies"):
         take_copy(folder, "model")
     room.unlink()
     room.mkdir()
     room.chmod(0o777)
-    with pytest.raises(FolderError, match="others may write to"):
+    with pytest.raises(FolderError, match="other users can write to"):
         take_copy(folder, "model")
 
 

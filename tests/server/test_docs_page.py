@@ -68,8 +68,12 @@ def test_the_reference_page_describes_every_route_and_fetches_nothing(client):
         assert path in page.replace("&#39;", "'")
     for name in ("RecommendBody", "Rule", "BatchBody", "RecommendAnswer"):
         assert f'id="form-{name}"' in page
-    assert "<script" not in page and "style=" not in page and "https://" not in page
+    assert page.count("<script") == 1 and '<script type="module" src="/docs.js"></script>' in page
+    assert "style=" not in page and "https://" not in page and "onclick" not in page
     assert client.get("/docs.css").headers["content-type"].startswith("text/css")
+    assert client.get("/docs.js").headers["content-type"].startswith("text/javascript")
+    assert "https://" not in client.get("/docs.js").text
+    assert "<noscript>Put the address of this page in place of http://HOST:PORT. </noscript>" in page
 
 
 def test_what_does_not_change_is_made_once(registry, monkeypatch):

@@ -161,6 +161,20 @@ def test_a_stop_during_a_reload_ends_the_process(folders):
             assert code == 0 and '"stopped"' in log
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_stop_during_the_start_ends_the_process_and_leaves_nothing_behind(folders, tmp_path, processes):
+    shutil.copytree(folders["mil"], tmp_path / "m")
+    with (
+        contextlib.closing(Pause("private copy")) as pause,
+        running(tmp_path / "m", "--processes", processes, pause=pause, wait=False) as server,
+    ):
+        pause.watch(server.process)
+        pause.arrive()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(LONG) == 0
+    assert [one.name for one in tmp_path.iterdir()] == ["m"]
+
+
 @pytest.mark.parametrize("point", ["import milrec.server.app", "private copy", "import uvicorn.config", "reload"])
 def test_a_killed_server_leaves_the_model_folders_as_they_were(folders, tmp_path, point):
     """Killed before it has read a folder, when it has read it, and when it reads another; the next server tidies up."""

@@ -251,7 +251,7 @@ def test_processes_end_with_their_supervisor_and_a_server_ends_with_its_last_pro
             os.kill(pid, signal.SIGKILL)
         code, log = server.ended()
     last = log.strip().splitlines()[-1]
-    assert code == 1 and last.startswith("milrec: no process of the server is left, and none can be started: ")
+    assert code == 1 and last.startswith("milrec: no server process is left, and none can be started: ")
     assert [one.name for one in tmp_path.iterdir()] == ["m"]
 
 

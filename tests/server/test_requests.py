@@ -21,9 +21,15 @@ BAD_BODIES: dict[str, Any] = {
     "text": "hello",
     "number": 3,
     "nobody": {"n": 3},
-    "user and taste": {"user": "u001", "adopted": ["i001"]},
-    "user and empty taste": {"user": "u001", "adopted": []},
-    "user and rejected": {"user": "u001", "rejected": ["i001"]},
+    "unknown user and taste": {"user": "nobody", "adopted": ["i001"]},
+    "user and unknown item": {"user": "u001", "adopted": ["nothing"]},
+    "user, adopted and rejected": {"user": "u001", "adopted": ["i001"], "rejected": ["i001"]},
+    "no known item of several": {"adopted": ["nothing", "nowhere"], "strict": False},
+    "no known item of several with weights": {"adopted": {"nothing": 1}, "rejected": ["i001"], "strict": False},
+    "wrong weight of an item to skip": {"adopted": {"nothing": 0, "i001": 1}, "strict": False},
+    "strict is text": {**TASTE, "strict": "no"},
+    "strict is a number": {**TASTE, "strict": 0},
+    "strict is null": {**TASTE, "strict": None},
     "rejected alone": {"rejected": ["i001"]},
     "unknown user": {"user": "nobody"},
     "empty user": {"user": ""},
@@ -237,6 +243,15 @@ def test_a_body_that_is_not_a_request_is_refused(client, text):
     refused(client.post("/v1/recommend", content=text, headers={"content-type": "application/json"}))
 
 
+def test_json_that_cannot_be_read_is_refused_in_our_own_words(client):
+    answer = client.post("/v1/recommend", content='{"n": }', headers={"content-type": "application/json"})
+    assert refused(answer) == "the body is not readable JSON (the mistake is at character 7)"
+
+
+def test_a_method_that_an_address_does_not_take_is_named(client):
+    assert refused(client.get("/v1/recommend")) == "this address does not take GET; see /docs"
+
+
 @pytest.mark.parametrize(("method", "path"), BAD_REQUESTS)
 def test_a_request_to_a_wrong_address_is_refused(client, method, path):
     refused(client.request(method, path))
@@ -265,26 +280,27 @@ def test_there_are_a_hundred_kinds_of_bad_requests():
     ("body", "sentence"),
     [
         ({**TASTE, "excluded": []}, "unknown key 'excluded'; known keys: model, user, adopted, rejected, n, allow"),
-        ({**TASTE, "n": 0}, "'n' is 0: input should be greater than or equal to 1"),
+        ({**TASTE, "n": 0}, "'n' is 0; it must be at least 1"),
         ({**TASTE, "n": 61}, "'n' is 61; this server gives at most 60"),
         ({**TASTE, "rules": [{"tail": "long", "last": 1}]}, "unknown key 'rules.0.last'; known keys: tail, at_least"),
         ({**TASTE, "rules": [{"tail": "long"}]}, "'rules.0': a rule needs either at_least or at_most"),
-        ({**TASTE, "model": "mll"}, "unknown model 'mll'; known models: ease, mil"),
-        ({"user": "nobody"}, "unknown user 'nobody'; for a new user, give adopted items"),
+        ({**TASTE, "model": "mll"}, "unknown model 'mll' (did you mean 'mil'?); known models: ease, mil"),
+        ({"user": "nobody"}, "unknown user 'nobody'; for a new user, give adopted items and no user"),
         ({}, "say who the list is for"),
+        ({"rejected": ["i001"]}, "or adopted items (an empty list will do); rejected items alone do not say it"),
         ([], 'a request is an object, for example {"user": "u1"}, not []'),
-        ({"user": 1.5}, "'user' is 1.5: an id is text or a whole number"),
-        ({"adopted": ["i001", None]}, "'adopted.1' is None: an id is text or a whole number"),
-        ({"adopted": "i001"}, "'adopted' is 'i001': input should be a valid list"),
+        ({"user": 1.5}, "'user' is 1.5; an id is text or a whole number"),
+        ({"adopted": ["i001", None]}, "'adopted.1' is None; an id is text or a whole number"),
+        ({"adopted": "i001"}, "'adopted' is 'i001'; it must be a list"),
         ({"adopted": {"i001": -1}}, "the weight of item 'i001' must be a number from 1e-30 to 1e+30, not -1"),
         ({"adopted": {f"i{number:03}": 1 for number in range(31)}}, "'adopted' has more than 30 ids"),
-        ({**TASTE, "long_share": 1.5}, "'long_share' is 1.5: input should be less than or equal to 1"),
-        ({**TASTE, "mean_popularity": 0}, "'mean_popularity' is 0: input should be greater than 0"),
+        ({**TASTE, "long_share": 1.5}, "'long_share' is 1.5; it must be at most 1"),
+        ({**TASTE, "mean_popularity": 0}, "'mean_popularity' is 0; it must be greater than 0"),
         (
             {**TASTE, "long_share": 0.3, "long_bonus": 0.01},
-            "ask for one of `long_share`, `long_bonus`, not for several",
+            "give only one of `long_share`, `long_bonus`",
         ),
-        ({**TASTE, "long_share": 0.3, "dial": 0.5}, "use the old dial or a share of the tail, not both"),
+        ({**TASTE, "long_share": 0.3, "dial": 0.5}, "give either the old dial or a share of the tail, not both"),
         (
             {**TASTE, "rules": [3]},
             """'rules.0': a rule is an object, for example {"tail": "long", "at_least": "30%"}, not 3""",
@@ -298,6 +314,21 @@ def test_there_are_a_hundred_kinds_of_bad_requests():
 )
 def test_a_refusal_says_what_is_wrong(client, body, sentence):
     assert sentence in refused(post(client, "/v1/recommend", body))
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("models/mil/items?serach=a&n=1", "unknown key 'serach'; known keys: search, n"),
+        ("models/mil/items/i001?n=1", "unknown key 'n'; known keys: none"),
+        ("models/mil/items/i001/similar?m=1", "unknown key 'm'; known keys: n"),
+        ("models?n=1", "unknown key 'n'; known keys: none"),
+        ("models/mil/listed-with?item=i001&top=1", "unknown key 'top'; known keys: item, n"),
+    ],
+)
+def test_an_unknown_key_of_a_query_is_refused_by_name(client, path, known):
+    assert refused(client.get(f"/v1/{path}")) == known
+    assert client.get(f"/v1/{path}").status_code == 422
 
 
 @pytest.mark.parametrize(

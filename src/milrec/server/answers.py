@@ -73,7 +73,7 @@ class PriceFacts(BaseModel):
     hits: float = Field(description="expected of a list with it")
     hits_without: float = Field(description="expected of a list without it")
     n: int = Field(description="how long the lists were that were looked at: about as long as this one, if possible")
-    unmet: str | None = Field(description="a sentence, if what was asked for is out of reach")
+    unmet: str | None = Field(description="a sentence, if the request could not be met in full")
 
 
 class RecommendAnswer(BaseModel):
@@ -81,14 +81,23 @@ class RecommendAnswer(BaseModel):
 
     model: str
     items: list[ListedFacts]
-    unmet: list[str] = Field(description="a sentence for each rule that could not be met, and for missing reasons")
+    unmet: list[str] = Field(
+        description="a sentence for each rule that could not be met, for missing reasons, and for a list ranked by "
+        "popularity because no adopted items are known"
+    )
     shares: Shares
     mean_popularity: float | None = Field(description="of the listed items; null for an empty list")
     expected_hits: float | None = Field(
         description="how many of the listed items the user is expected to adopt: the sum of their probabilities; "
         "null if the model has none"
     )
-    price: PriceFacts | None = Field(description="null if no share of the tail was asked for, nor the like")
+    price: PriceFacts | None = Field(
+        description="null if the request set no share of the tail, mean popularity or bonus"
+    )
+    skipped: list[str] = Field(
+        default_factory=list,
+        description="items in adopted and rejected that the model does not know; only if strict is false",
+    )
 
 
 class BatchAnswer(BaseModel):
@@ -149,14 +158,16 @@ class SimilarItem(ItemFacts):
     """An item that is like another."""
 
     rank: int
-    likeness: float
+    likeness: float = Field(
+        description="1 is the nearest that this model finds for the item; not to be compared with others' values"
+    )
 
 
 class SimilarItems(BaseModel):
     """The items that are most like another."""
 
     items: list[SimilarItem]
-    measure: Literal["cosine", "weight"]
+    measure: Literal["blend", "own"]  # 0.1.0: cosine or weight
 
 
 class Users(BaseModel):

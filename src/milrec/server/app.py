@@ -11,7 +11,7 @@ from importlib import resources
 from importlib.metadata import version
 from typing import Annotated, Any, cast
 
-from fastapi import Body, FastAPI, Path, Query, Response
+from fastapi import APIRouter, Body, Depends, FastAPI, Path, Query, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -35,6 +35,7 @@ from milrec.server.answers import (
     text_response,
 )
 from milrec.server.docs_page import reference_page
+from milrec.server.explorer.routes import add_explorer_routes
 from milrec.server.gate.access import Visitors
 from milrec.server.gate.admission import Admission
 from milrec.server.gate.middleware import AnswerHeaders, Patience, RequestLog
@@ -45,6 +46,7 @@ from milrec.server.requests import (
     check_total,
     read_batch,
     read_request,
+    refuse_unknown_keys,
     within,
 )
 from milrec.server.service import Server
@@ -88,7 +90,10 @@ def create_app(server: Server) -> ASGIApp:
         lifespan=lifespan,
     )
     _add_list_routes(app, server)
-    _add_lookup_routes(app, server)
+    looked_up = APIRouter(dependencies=[Depends(refuse_unknown_keys)])
+    add_explorer_routes(looked_up, server, _ERRORS)
+    _add_lookup_routes(looked_up, server)
+    app.include_router(looked_up)
     _add_operation_routes(app, server)
     _add_pages(app)
     add_error_answers(app)
@@ -122,7 +127,8 @@ def _layered(app: FastAPI, server: Server) -> ASGIApp:
 def _add_list_routes(app: FastAPI, server: Server) -> None:
     @app.post("/v1/recommend", tags=["lists"], response_model=RecommendAnswer, responses=_BODY_ERRORS)
     async def recommend(body: Annotated[RawRecommendBody, Body()]) -> Response:
-        """A list for a known user, or for a taste: items that somebody adopted and rejected."""
+        """A list for a known user, for a taste (items that somebody adopted and rejected), or for a known user who has
+        adopted and rejected these items since the model was fitted."""
         return text_response(await server.answer(read_request(body, server.limits)))
 
     @app.post("/v1/recommend/batch", tags=["lists"], response_model=BatchAnswer, responses=_BODY_ERRORS)
@@ -137,7 +143,7 @@ def _add_list_routes(app: FastAPI, server: Server) -> None:
         return text_response(f'{{"answers":[{",".join(answers)}]}}')
 
 
-def _add_lookup_routes(app: FastAPI, server: Server) -> None:
+def _add_lookup_routes(app: APIRouter, server: Server) -> None:
     registry = server.registry
     found = {**_ERRORS, **_NOT_FOUND}
 
@@ -173,7 +179,7 @@ def _add_lookup_routes(app: FastAPI, server: Server) -> None:
     @app.get("/v1/models/{name}/items/{item:path}", tags=["items"], response_model=ItemFacts, responses=found)
     async def one_item(name: Name, item: Item) -> Response:
         """One item."""
-        return json_response(registry.model(name).item(item))
+        return json_response(await server.call(registry.model(name).item, item))
 
     @app.get("/v1/models/{name}/users", tags=["users"], response_model=Users, responses=found)
     async def users(name: Name, search: Search = "", n: N = 10) -> Response:
@@ -222,7 +228,8 @@ def _add_operation_routes(app: FastAPI, server: Server) -> None:
 
 
 def _add_pages(app: FastAPI) -> None:
-    files, style = _files_of("web"), resources.files("milrec.server").joinpath("docs_page.css").read_bytes()
+    files, own = _files_of("web"), resources.files("milrec.server")
+    style, script = (own.joinpath(name).read_bytes() for name in ("docs_page.css", "docs_page.js"))
     reference = cache(lambda: reference_page(app.openapi()))
 
     @app.get("/", include_in_schema=False)
@@ -240,6 +247,10 @@ def _add_pages(app: FastAPI) -> None:
     @app.get("/docs.css", include_in_schema=False)
     async def docs_style() -> Response:
         return Response(style, media_type="text/css")
+
+    @app.get("/docs.js", include_in_schema=False)
+    async def docs_script() -> Response:
+        return Response(script, media_type="text/javascript")
 
 
 def _files_of(folder: str) -> dict[str, bytes]:

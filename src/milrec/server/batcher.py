@@ -50,7 +50,8 @@ class _List:
         if self.served.recommender.folds_in:
             if self.query.reasons:
                 return _PORTION
-            return size if self.query.user is not None else max(size, _PORTION // _FOLDED_IN)
+            is_known = self.query.user is not None and not self.query.adds_items
+            return size if is_known else max(size, _PORTION // _FOLDED_IN)
         return size
 
 

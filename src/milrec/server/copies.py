@@ -222,9 +222,9 @@ def _check_owner(room: Path) -> None:
     """Refuse a room that somebody else made, or may write to."""
     found = room.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise FolderError(f"'{room}' is in the way of private copies; remove it, or choose another `scratch`")
+        raise FolderError(f"'{room}' is not a folder for private copies; remove it, or choose another `scratch`")
     if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
-        raise FolderError(f"others may write to '{room}', where private copies belong; remove it")
+        raise FolderError(f"other users can write to '{room}', so private copies are not safe there; remove it")
 
 
 def _is_still(handle: int, path: Path) -> bool:

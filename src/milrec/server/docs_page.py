@@ -1,4 +1,8 @@
-"""The page at /docs: every route of the OpenAPI schema, what it takes and what it answers, in plain HTML."""
+"""The page at /docs: every route of the OpenAPI schema, what it takes and what it answers, and a form to send it.
+
+The page is plain HTML, the same for every server. Its script, docs_page.js, puts in the address that the page came from
+and ids of the models that are served, and sends requests; without it, the examples remain.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 _METHODS = ("get", "post")
+_ADDRESS = "http://HOST:PORT"  # the script puts the page's own in its place
 
 
 def reference_page(schema: Mapping[str, Any]) -> str:
@@ -27,7 +32,7 @@ def reference_page(schema: Mapping[str, Any]) -> str:
     forms = {name: _fields(schema, form) for name, form in schema["components"]["schemas"].items()}
     about = {name: form.get("description", "") for name, form in schema["components"]["schemas"].items()}
     page = environment.from_string(files("milrec.server").joinpath("docs_page.html.j2").read_text(encoding="utf-8"))
-    return page.render(info=schema["info"], groups=groups, forms=forms, about=about)
+    return page.render(address=_ADDRESS, info=schema["info"], groups=groups, forms=forms, about=about)
 
 
 def _route(schema: Mapping[str, Any], path: str, method: str, operation: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +46,8 @@ def _route(schema: Mapping[str, Any], path: str, method: str, operation: Mapping
         "about": operation.get("description", ""),
         "parameters": [_parameter(one) for one in operation.get("parameters", [])],
         "body": _kind(body) if body else None,
-        "answers": [_answer(status, one) for status, one in operation["responses"].items()],
+        "example": None if example is None else json.dumps(example, indent=2, ensure_ascii=False),
+        "answers": [_answer(status, one) for status, one in sorted(operation["responses"].items())],
         "curl": _curl(path, method, example),
     }
 
@@ -53,13 +59,16 @@ def _parameter(one: Mapping[str, Any]) -> dict[str, Any]:
         "place": one["in"],
         "kind": _kind(form),
         "default": json.dumps(form["default"]) if "default" in form else None,
+        "value": str(form.get("default", "")),
+        "needed": one.get("required", False),
         "about": one.get("description", form.get("description", "")),
     }
 
 
 def _answer(status: str, one: Mapping[str, Any]) -> dict[str, Any]:
     content = one.get("content", {}).get("application/json", {}).get("schema")
-    return {"status": status, "about": one["description"], "kind": _kind(content) if content else None}
+    about = str(one["description"]).replace("Successful Response", "The answer")
+    return {"status": status, "about": about, "kind": _kind(content) if content else None}
 
 
 def _fields(schema: Mapping[str, Any], form: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -100,10 +109,10 @@ def _example(schema: Mapping[str, Any], body: Mapping[str, Any]) -> Any:
 
 def _curl(path: str, method: str, example: Any) -> str:
     if method == "get":
-        return f"curl http://127.0.0.1:8000{path}"
+        return f"curl {_ADDRESS}{path}"
     if example is None:
-        return f"curl -X POST http://127.0.0.1:8000{path}"
+        return f"curl -X POST {_ADDRESS}{path}"
     return (
-        f"curl http://127.0.0.1:8000{path} \\\n  -H 'Content-Type: application/json' \\\n"
+        f"curl {_ADDRESS}{path} \\\n  -H 'Content-Type: application/json' \\\n"
         f"  -d '{json.dumps(example, ensure_ascii=False)}'"
     )

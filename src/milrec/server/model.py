@@ -72,6 +72,10 @@ class Served:
         """One item of the catalogue."""
         return self._items(self.recommender.catalogue.item_numbers([item]))[0]
 
+    def numbered(self, number: int) -> dict[str, Any]:
+        """One item of the catalogue, by its number."""
+        return self._items(np.array([number]))[0]
+
     def find_items(self, text: str, n: int) -> list[dict[str, Any]]:
         return self._items(self.recommender.catalogue.find_items(text, n))
 

@@ -22,6 +22,7 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
 )
 from pydantic_core import CoreSchema, core_schema
+from starlette.requests import Request
 
 from milrec.errors import SettingsError, cut
 from milrec.lists.query import HEAVIEST, LIGHTEST, WEIGHTS, Query, is_weight
@@ -38,7 +39,7 @@ def read_request(raw: Any, limits: Limits) -> RecommendBody:
     _check_keys(raw, RecommendBody, 'a request is an object, for example {"user": "u1"}')
     for name in _ID_LISTS:
         if isinstance(raw.get(name), list | dict) and len(raw[name]) > limits.max_ids:
-            raise SettingsError(f"'{name}' has more than {limits.max_ids:,} ids, the most that this server takes")
+            raise SettingsError(f"'{name}' has more than {limits.max_ids:,} ids, the most that this server accepts")
     rules = raw.get("rules")
     if isinstance(rules, list):
         for place, rule in enumerate(rules[:MOST_RULES]):
@@ -71,7 +72,7 @@ def check_total(bodies: Iterable[RecommendBody], limits: Limits) -> None:
     total = sum(body.size for body in bodies)
     if total > limits.max_total:
         raise SettingsError(
-            f"n × (1 + reasons + rules) comes to {total:,} over all lists; this server takes at most "
+            f"n × (1 + reasons + rules) comes to {total:,} over all lists; this server accepts at most "
             f"{limits.max_total:,} in a request"
         )
 
@@ -85,11 +86,22 @@ def invalid_request(errors: Sequence[Any]) -> str:
     """What is wrong with a request before its body is looked at: its path, its query, or JSON that cannot be read."""
     first = errors[0]
     if first["type"] == "json_invalid":
-        why = first["ctx"]["error"].removesuffix(" at")
-        return f"the body is not readable JSON ({why} at character {first['loc'][-1]})"
+        return f"the body is not readable JSON (the mistake is at character {first['loc'][-1] + 1})"
     if first["type"] == "missing" and first["loc"] == ("body",):
         return "the request needs a body, in JSON"
     return _sentence([{**one, "loc": one["loc"][1:]} for one in errors], BaseModel)
+
+
+def refuse_unknown_keys(request: Request) -> None:
+    """Refuse a query with a key that its route does not take."""
+    known = [field.alias for field in request.scope["route"].dependant.query_params]
+    unknown = next((key for key in request.query_params if key not in known), None)
+    if unknown is not None:
+        raise SettingsError(_unknown_key(unknown, known))
+
+
+def _unknown_key(unknown: str, known: Iterable[str]) -> str:
+    return f"unknown key '{cut(unknown)}'; known keys: {', '.join(known) or 'none'}"
 
 
 def _sentence(errors: Sequence[Any], form: type[BaseModel]) -> str:
@@ -103,7 +115,7 @@ def _check_keys(raw: Any, form: type[BaseModel], otherwise: str, before: str = "
         raise SettingsError(f"{otherwise}, not {shown(raw)}")
     unknown = next((key for key in raw if key not in form.model_fields), None)
     if unknown is not None:
-        raise SettingsError(f"unknown key '{before}{cut(unknown)}'; known keys: {', '.join(form.model_fields)}")
+        raise SettingsError(_unknown_key(f"{before}{cut(unknown)}", form.model_fields))
 
 
 class _OneMistake:
@@ -152,7 +164,7 @@ class Body(BaseModel):
 
 
 class RecommendBody(Body):
-    """Who the list is for (a known user, or a taste) and what it should be like."""
+    """Who the list is for (a known user, a taste, or both) and what it should be like."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -164,19 +176,21 @@ class RecommendBody(Body):
     )
 
     model: StrictStr | None = Field(None, description="name of a model; by default the first one that is served")
-    user: Id | None = Field(None, description="a known user, instead of adopted and rejected")
+    user: Id | None = Field(
+        None, description="a known user; adopted and rejected are then what came after the model was fitted"
+    )
     adopted: IdsOrWeights | None = Field(
         None,
-        description='items that a new user has or likes; or an object with how often, such as {"12": 3, "40": 1}, '
+        description='items that the user has or likes; or an object with how often, such as {"12": 3, "40": 1}, '
         "which matters to a model that was fitted with input_weights",
     )
-    rejected: Ids | None = Field(None, description="items that the new user does not like; they are never listed")
+    rejected: Ids | None = Field(None, description="items that the user does not like; they are never listed")
     n: StrictInt = Field(20, ge=1, description="length of the list")
     allow: Ids | None = Field(None, description="the only items that may be listed; by default all")
     exclude: Ids | None = Field(None, description="items that may not be listed")
     long_share: Share = Field(
         None,
-        description="share of the list from the long tail, on average over users, at the least cost in expected hits; "
+        description="share of the list from the long tail, on average over users, for the fewest adoptions lost; "
         "at most one of long_share, medium_share, short_share, mean_popularity and long_bonus",
     )
     medium_share: Share = Field(None, description="the same for the medium tail")
@@ -198,6 +212,11 @@ class RecommendBody(Body):
         description="shares or numbers of items from an interval of the popularity tail",
     )
     reasons: StrictInt = Field(0, ge=0, description="how many adopted items to name as reasons for each listed one")
+    strict: bool = Field(
+        True,
+        description="whether an unknown item in adopted or rejected is an error; if false, it is skipped and named "
+        "in the answer's skipped, as long as another adopted item, or the user, is known",
+    )
 
     @property
     def size(self) -> int:
@@ -224,6 +243,7 @@ class RecommendBody(Body):
             short_share=self.short_share,
             mean_popularity=self.mean_popularity,
             long_bonus=self.long_bonus,
+            strict=self.strict,
         )
 
 

@@ -56,7 +56,7 @@ class Writer:
         )
         unmet = ",".join(map(quoted, listed.unmet))
         summary = f'{_summary(items)},"expected_hits":{hits},"price":{_price(asked)}'
-        return f'{self._head}{rows}],"unmet":[{unmet}],{summary}}}'
+        return f'{self._head}{rows}],"unmet":[{unmet}],{summary}{_skipped(asked)}}}'
 
     def _new(self, number: int) -> _Item:
         """An item that has not been listed lately."""
@@ -88,6 +88,13 @@ def _summary(items: list[_Item]) -> str:
     shares = ",".join([f'"{name}":{tails.count(name) / max(len(tails), 1)!r}' for name in TAIL_NAMES])
     mean = repr(sum([item.popularity for item in items]) / len(items)) if items else "null"
     return f'"shares":{{{shares}}},"mean_popularity":{mean}'
+
+
+def _skipped(asked: Asked) -> str:
+    """The ids that are not known, if the request allows them: as many as it holds, which has its limits."""
+    if asked.skipped is None:
+        return ""
+    return f',"skipped":[{",".join([quoted(str(one)) for one in asked.skipped])}]'
 
 
 def _price(asked: Asked) -> str:

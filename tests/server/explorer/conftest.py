@@ -11,6 +11,7 @@ from exploring import HOSTILE, served
 from milrec.cli.serve import demo_models
 from milrec.data.simulation import Simulation, simulate
 from milrec.storage import MANIFEST
+from pausing import LONG
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +52,15 @@ def address(folders):
 def tab(browser):
     """One tab for all tests of a module: a new one costs more than a test."""
     with new_tab(browser, reduced_motion="reduce") as page:
+        page.context.route("**/web/story.js", patiently)
         yield page
+
+
+def patiently(route):
+    """A page that waits for its example however slow the machine is."""
+    answer = route.fetch()
+    assert "PATIENCE = 1500" in answer.text()
+    route.fulfill(response=answer, body=answer.text().replace("PATIENCE = 1500", f"PATIENCE = {1000 * LONG}"))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def test_a_shared_link_brings_everything_back(opened):
     add(page, "disliked", "the s")
     page.locator("#dial-number").fill("25")
     page.locator("#n").fill("7")
-    page.get_by_text("Rules for the list").click()
+    page.get_by_text("Rules for the lists").click()
     page.locator("#rule-amount").fill("40")
     page.get_by_role("button", name="Add rule").click()
     settled(page)
@@ -43,7 +43,7 @@ def test_every_state_survives_the_address(opened):
     page = opened()
     state = {
         "models": ["a&b", "c d"], "who": "taste", "user": None, "liked": ["1", "x=y#ü%"], "disliked": ["<b>"],
-        "long": 0.07, "dial": 0, "n": 50,
+        "long": 0.07, "dial": 0, "n": 50, "item": None, "by": None,
         "rules": [
             {"tail": "long", "sign": ">=", "amount": 12.5, "unit": "%", "first": None},
             {"tail": "short", "sign": "<=", "amount": 2, "unit": "", "first": 10},
@@ -54,6 +54,8 @@ def test_every_state_survives_the_address(opened):
     assert page.evaluate(there_and_back, state) == {"state": state, "notes": []}
     known = {**state, "who": "user", "user": "u 1&2", "liked": [], "disliked": []}
     assert page.evaluate(there_and_back, known) == {"state": known, "notes": []}
+    one = {**state, "item": "x&y", "by": "c d"}
+    assert page.evaluate(there_and_back, one) == {"state": one, "notes": []}
     old = {**state, "long": None, "dial": -0.05}
     assert page.evaluate(there_and_back, old) == {"state": old, "notes": []}
 
@@ -77,8 +79,8 @@ def test_rules_that_cannot_be_kept_are_said(opened):
     settled(page)
     expect(page.locator('[data-model="mil"] [data-share=long]')).to_have_text("80 %")
     expect(page.locator(".unmet")).to_contain_text("Some rules could not be met")
-    expect(page.locator(".unmet li")).to_contain_text("at least 80 % of the list from the short tail")
-    page.get_by_role("button", name="Remove the rule: at least 80 % of the list from the short tail").click()
+    expect(page.locator(".unmet li")).to_contain_text("at least 80 % of the list from the hits")
+    page.get_by_role("button", name="Remove the rule: at least 80 % of the list from the hits").click()
     settled(page)
     expect(page.locator(".unmet")).to_have_count(0)
     page.locator("#rule-amount").fill("30")
@@ -126,7 +128,7 @@ def test_the_page_takes_the_rules_that_the_library_takes(opened):
 @pytest.mark.parametrize(
     ("given", "sentence", "lists"),
     [
-        ("user=nobody", "Unknown user 'nobody'", 0),
+        ("user=nobody", "Unknown user 'nobody'; for somebody new, choose ‘A taste’ and add what they like", 0),
         ("liked=nothing", "Unknown item 'nothing'", 0),
         (
             "liked=i001&model=mil&model=other",
@@ -137,8 +139,8 @@ def test_the_page_takes_the_rules_that_the_library_takes(opened):
         ("liked=i001&dial=fast", "The link sets the old dial to 'fast', which is not a number; it is off.", 3),
         ("liked=i001&dial=0.5", "This link uses the old popularity dial, which is deprecated", 3),
         ("liked=i001&dial=0.5&long=0.2", "has a long-tail share and the old dial; the long-tail share is used.", 3),
-        ("liked=i001&long=30", "a long-tail share of '30', which is not a number from 0 to 1; the dial is off.", 3),
-        ("liked=i001&long=", "a long-tail share of '', which is not a number from 0 to 1; the dial is off.", 3),
+        ("liked=i001&long=30", "a long-tail share of '30', which is not a number from 0 to 1; the slider is off.", 3),
+        ("liked=i001&long=", "a long-tail share of '', which is not a number from 0 to 1; the slider is off.", 3),
         ("liked=i001&n=9999", "The link asks for '9999' items; a list here has 1 to 100, so 20 are shown.", 3),
         ("liked=i001&rule=more", "The link has a rule 'more' that cannot be read", 3),
     ],
@@ -164,7 +166,7 @@ def test_a_key_is_asked_for_and_a_lost_server_is_said(opened, folders, tmp_path)
     (tmp_path / "keys.txt").write_text(line)
     with served("serve", str(folders[2]), "--keys", str(tmp_path / "keys.txt")) as base:
         page = opened("#liked=i001", base)
-        expect(page.get_by_role("heading", name="This server asks for a key")).to_be_visible()
+        expect(page.get_by_role("heading", name="This server needs a key")).to_be_visible()
         expect(page.locator("#app")).to_be_hidden()
         assert page.evaluate("document.activeElement.id") == "key"
         page.keyboard.type("milrec_…")
@@ -185,7 +187,7 @@ def test_a_key_is_asked_for_and_a_lost_server_is_said(opened, folders, tmp_path)
         settled(page)  # the key lasts as long as the tab
     page.locator("#dial-number").fill("50")
     expect(page.locator("#notes .bad")).to_contain_text("The server does not answer; is it still running?")
-    expect(page.locator("#notes .bad")).to_contain_text("The lists below are from before.")
+    expect(page.locator("#notes .bad")).to_contain_text("The lists below are from before that.")
     assert len(listed(page, "mil")) == 20  # what was there stays, in grey
     assert page.locator("#lists").evaluate("lists => getComputedStyle(lists).opacity") == "0.5"
     expect(page.get_by_role("button", name="Try again")).to_be_visible()

@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 import milrec
-from exploring import NAMES, fragment, settled
+from exploring import NAMES, fragment, open_empty, settled
 from milrec.cli.serve import demo_models
 from milrec.data.simulation import Simulation
 
@@ -12,14 +12,17 @@ pytestmark = pytest.mark.xdist_group("pages")  # one worker: a browser takes lon
 
 
 def test_an_empty_page_invites(opened):
-    page = opened()
+    page = open_empty(opened, "#model=ce-point&model=multinomial&model=mil")
     page.locator(".invitation button").first.click()
     settled(page)
     expect(page.locator("#lists .list")).to_have_count(3)
-    page.get_by_role("button", name="Clear the taste").click()
+    page.get_by_role("button", name="Start with an empty taste").click()
     page.locator(".invitation ul").last.get_by_role("button").first.click()
     settled(page)
     assert "user" in fragment(page)
+
+
+ITEM = "#liked=i001&model=ce-point&model=mil&item=i002"
 
 
 NAMELESS = """() => {
@@ -49,7 +52,7 @@ TWICE = """() => {
 
 @pytest.mark.parametrize(
     "given",
-    ["", "#liked=i001&disliked=i002&long=0.2&rule=long+%3E%3D+50%25", "#liked=i001&dial=0.2", "#user=nobody"],
+    ["", "#liked=i001&disliked=i002&long=0.2&rule=long+%3E%3D+50%25", "#liked=i001&dial=0.2", "#user=nobody", ITEM],
 )
 def test_everything_has_a_name_and_a_role(opened, given):
     page = opened(given)
@@ -66,13 +69,14 @@ def test_the_tab_key_goes_down_the_page_in_order(opened):
     page = opened("#liked=i001&model=mil")
     settled(page)
     seen = []
-    for _ in range(40):
+    for _ in range(80):
         page.keyboard.press("Tab")
         name = page.evaluate("document.activeElement.id || document.activeElement.tagName.toLowerCase()")
         if name == "body":
             break
         seen.append(name)
-    wanted = ["skip", "copy", "liked", "disliked", "clear", "n", "rules-title", "dial-number", "dial"]
+    wanted = ["skip", "home", "views-title", "csv", "copy", "story-try", "liked", "disliked", "clear"]
+    wanted += ["dial-number", "dial-switch", "dial", "n", "rules-title"]
     assert [name for name in seen if name in wanted] == wanted
     assert seen[-1] == "a" and "g" in seen  # the curve is one stop, the footer's link the last
     page.locator("#skip").focus()
@@ -96,6 +100,7 @@ FADED = """names => {
   return names.flatMap(name => [...document.querySelectorAll(name)].slice(0, 12)).flatMap(one => {
     const [high, low] = [light(getComputedStyle(one).color), light(behind(one))].sort((x, y) => y - x);
     const contrast = (high + .05) / (low + .05);
+    if (!one.textContent.trim()) return [];
     return contrast < 4.5 ? [`${one.className} ${one.textContent.slice(0, 20)} ${contrast.toFixed(2)}`] : [];
   });
 }"""
@@ -104,7 +109,12 @@ FADED = """names => {
 TEXTS = [
     "p",
     ".title",
-    ".tail",
+    ".tag",
+    ".value",
+    "li",
+    "summary",
+    "legend",
+    "dd",
     ".adopters",
     ".reason",
     ".moved",
@@ -121,7 +131,7 @@ TEXTS = [
 
 @pytest.mark.parametrize(
     "given",
-    ["", "#liked=i001&disliked=i002&long=0.2&rule=short+%3E%3D+90%25", "#liked=i001&dial=0.2", "#user=nobody"],
+    ["", "#liked=i001&disliked=i002&long=0.2&rule=short+%3E%3D+90%25", "#liked=i001&dial=0.2", "#user=nobody", ITEM],
 )
 def test_it_fits_every_screen_and_can_be_read_by_day_and_night(opened, given):
     page = opened(given)

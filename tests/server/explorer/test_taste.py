@@ -1,17 +1,21 @@
 """Composing a taste, or choosing a user: the page shows the lists of the library."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
 import milrec
-from exploring import NAMES, add, fragment, listed, served, settled, titles_of
+from exploring import LABELS, NAMES, add, fragment, listed, open_empty, served, settled, titles_of
 
 pytestmark = pytest.mark.xdist_group("pages")  # one worker: a browser takes long to start
 
 
+TAILS = {"short": "hit", "medium": "middle", "long": "long tail"}
+
+
 def test_a_taste_composed_by_keyboard_gives_the_lists_of_the_library(opened, recommenders):
-    page = opened()
-    settled(page)
+    page = open_empty(opened, "#model=ce-point&model=multinomial&model=mil")
     liked, disliked = add(page, "liked", "the g"), add(page, "disliked", "the w")
     chips = page.locator("#liked-chips li, #disliked-chips li").all_inner_texts()
     titles = titles_of(recommenders["mil"])
@@ -21,7 +25,7 @@ def test_a_taste_composed_by_keyboard_gives_the_lists_of_the_library(opened, rec
         assert listed(page, name) == wanted and len(wanted) == 20
     first = page.locator('[data-model="mil"] .item').first
     row = recommenders["mil"].recommend_new([liked], [disliked]).slice(0, 1).to_pylist()[0]
-    for text in (row["title"], f"{row['tail']} tail", f"{row['popularity']} adopter"):
+    for text in (row["title"], TAILS[row["interval"]], f"{row['popularity']} adopter"):
         expect(first).to_contain_text(text)
     expect(page.locator(".reason").first).to_have_text(f"because of {titles[liked]}")
 
@@ -33,7 +37,7 @@ def test_what_is_chosen_can_be_removed_and_focus_stays_near(opened):
     settled(page)
     assert fragment(page)["liked"] == ["i002"]
     assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("Remove")
-    page.get_by_role("button", name="Clear the taste").click()
+    page.get_by_role("button", name="Start with an empty taste").click()
     expect(page.locator(".invitation")).to_be_visible()
     assert page.evaluate("document.activeElement.id") == "liked"
 
@@ -70,17 +74,18 @@ def check_what_the_dial_did(page, recommender, name, **dial):
     assert listed(page, name) == turned["item"].to_pylist()
     column = page.locator(f'[data-model="{name}"]')
     fresh = set(turned["item"].to_pylist()) - set(straight["item"].to_pylist())
-    expect(column.locator(".changed")).to_have_text(f"{len(fresh)} of 20 are here because of the dial")
+    expect(column.locator(".changed")).to_have_text(f"{len(fresh)} of 20 are new with the slider")
     expect(column.locator(".moved.new")).to_have_count(len(fresh))
     for tail in ("short", "medium", "long"):
-        share = turned["tail"].to_pylist().count(tail) / 20
+        share = turned["interval"].to_pylist().count(tail) / 20
         expect(column.locator(f"[data-share={tail}]")).to_have_text(f"{round(100 * share)} %")
     hits, without = (said_hits(sum(one["probability"].to_pylist())) for one in (turned, straight))
-    expect(column.locator(".hits")).to_have_text(f"{hits} expected hits, {without} with the dial off")
+    before = "" if hits == without == "fewer than 1" else f", {without} with the slider off"
+    expect(column.locator(".hits")).to_have_text(f"{hits} of 20 expected to be adopted{before}")
 
 
 def said_hits(number):
-    return f"{number:.1f}" if number >= 10 else f"{number:.2f}" if number >= 1 else significant(number)
+    return f"{number:.1f}" if number >= 10 else f"{number:.2f}" if number >= 1 else "fewer than 1"
 
 
 def significant(number):
@@ -92,9 +97,9 @@ def test_the_dial_asks_all_models_for_the_same_share(opened, recommenders):
     page = opened("#liked=i001&liked=i002")
     settled(page)
     dial, number = page.locator("#dial"), page.locator("#dial-number")
-    assert dial.get_attribute("aria-valuetext") == "off, lists as the models make them"
+    assert dial.get_attribute("aria-valuetext") == "off, each model makes its own list"
     assert number.input_value() == "" and number.get_attribute("placeholder") == "off"
-    expect(page.locator("#dial-off")).to_be_hidden()
+    expect(page.get_by_role("switch")).not_to_be_checked()
     dial.focus()
     page.keyboard.press("End")
     for _ in range(60):
@@ -105,13 +110,37 @@ def test_the_dial_asks_all_models_for_the_same_share(opened, recommenders):
     for name, recommender in recommenders.items():
         check_what_the_dial_did(page, recommender, name, long_share=0.4)
     expect(page.locator("#said")).to_contain_text("from the long tail")
-    expect(page.locator("#said")).to_contain_text("expected hits")
-    page.get_by_role("button", name="Turn off").press("Enter")
+    expect(page.locator("#said")).to_contain_text("expected to be adopted")
+    expect(page.get_by_role("switch")).to_be_checked()
+    page.get_by_role("switch").press("Enter")
     settled(page)
     assert "long" not in fragment(page) and number.input_value() == ""
-    assert page.evaluate("document.activeElement.id") == "dial"
+    expect(page.get_by_role("switch")).to_be_focused()
     assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001", "i002"])["item"].to_pylist()
-    expect(page.locator('[data-model="mil"] .changed')).to_have_text("The dial is off")
+    expect(page.locator('[data-model="mil"] .changed')).to_have_count(0)
+    page.get_by_role("switch").press("Space")  # as it was
+    settled(page)
+    assert fragment(page)["long"] == ["0.4"] and number.input_value() == "40"
+
+
+def test_zero_looks_like_zero_and_off_looks_like_off(opened, recommenders):
+    page = opened("#liked=i001&model=mil")
+    settled(page)
+    dial, card = page.locator("#dial"), page.locator("#dial-card")
+    expect(card).to_have_class(re.compile("off"))
+    expect(page.locator("#dial-said")).to_contain_text("Off: each model makes its own list.")
+    expect(page.locator("#dial-marks .own")).to_have_count(1)
+    page.locator("#dial-number").fill("0")
+    settled(page)
+    expect(card).not_to_have_class(re.compile("off"))
+    expect(dial).to_have_value("0")
+    assert fragment(page)["long"] == ["0"] and dial.evaluate("dial => dial.style.getPropertyValue('--fill')") == "0%"
+    assert dial.get_attribute("aria-valuetext") == "0 % of the list from the long tail"
+    assert listed(page, "mil") == recommenders["mil"].recommend_new(["i001"], long_share=0.0)["item"].to_pylist()
+    page.get_by_role("switch").click()
+    settled(page)
+    expect(card).to_have_class(re.compile("off"))
+    assert "long" not in fragment(page)
 
 
 def test_a_dial_that_is_off_rests_where_the_first_model_is_by_itself(opened, recommenders):
@@ -149,9 +178,11 @@ def test_each_item_has_its_probability(opened, recommenders):
     shown = [f"chance {significant(100 * one)} %" for one in chances]
     assert page.locator(".chance").all_text_contents() == shown
     title = page.locator(".chance").first.get_attribute("title")
-    assert title == "chance that this user adopts it, if they go on to adopt as much as was held out for validation"
-    expect(page.locator("#chance-said")).to_contain_text("Expected hits are the sum of these chances.")
-    expect(page.locator(".hits")).to_have_text(f"{said_hits(sum(chances))} expected hits")
+    assert (
+        title == "chance that this person adopts it, if they go on to adopt as much as was held out to test the model"
+    )
+    expect(page.locator("#chance-said")).to_contain_text("is the sum of these chances.")
+    expect(page.locator(".hits")).to_have_text(f"{said_hits(sum(chances))} of 20 expected to be adopted")
 
 
 CHANCES = """async values => {
@@ -163,13 +194,13 @@ CHANCES = """async values => {
 def test_probabilities_are_shown_with_two_digits(opened):
     page = opened()
     said = {
-        0.9991: ["> 99 %", "1.0"],
-        0.32: ["32 %", "0.32"],
-        0.0996: ["10 %", "0.10"],
-        0.03: ["3.0 %", "0.030"],
-        0.00321: ["0.32 %", "0.0032"],
-        0.000012: ["0.0012 %", "< 0.001"],
-        0: ["< 0.001 %", "< 0.001"],
+        0.9991: ["> 99 %", "fewer than 1"],
+        0.32: ["32 %", "fewer than 1"],
+        0.0996: ["10 %", "fewer than 1"],
+        0.03: ["3.0 %", "fewer than 1"],
+        0.00321: ["0.32 %", "fewer than 1"],
+        0.000012: ["0.0012 %", "fewer than 1"],
+        0: ["< 0.001 %", "fewer than 1"],
     }
     assert page.evaluate(CHANCES, list(said)) == list(said.values())
 
@@ -179,7 +210,7 @@ def test_an_old_link_shows_what_the_old_dial_lists(opened, recommenders):
     settled(page)
     expect(page.locator("#notes .box")).to_contain_text("deprecated")
     expect(page.locator("#notes .box")).to_contain_text("Use the long-tail share instead")
-    expect(page.locator("#dial-said")).to_contain_text("The old popularity dial of the link is at 0.3")
+    expect(page.locator("#dial-said")).to_contain_text("This link sets the old popularity dial to 0.3.")
     for name, recommender in recommenders.items():
         check_what_the_dial_did(page, recommender, name, dial=0.3)
     page.locator("#n").fill("20")
@@ -200,16 +231,16 @@ def test_a_model_without_probabilities_says_so_and_lists_without_the_dial(opened
         assert listed(page, "uncertain") == straight != listed(page, "mil")
         column = page.locator('[data-model="uncertain"]')
         expect(column.locator(".box")).to_have_text(
-            "This model has no probabilities, which the dial goes by: its list is as the model makes it."
+            "This model has no probabilities, which the slider needs, so it makes its own list."
         )
-        expect(column.locator(".chance, .hits, .changed")).to_have_count(0)
+        expect(column.locator(".chance, .changed")).to_have_count(0)
         expect(page.locator('[data-model="mil"] .chance')).to_have_count(20)
-        page.get_by_role("checkbox", name="mil").press("Space")
+        page.get_by_role("checkbox", name="(mil)").press("Space")
         settled(page)
         expect(page.locator("#chance-said")).to_be_hidden()
         expect(page.locator("#dial")).to_be_disabled()
         expect(page.locator("#dial-said")).to_contain_text("The chosen models have no probabilities")
-        page.get_by_role("button", name="Turn off").click()
+        page.get_by_role("switch").click()
         settled(page)
         expect(column.locator(".box")).to_have_count(0)
         expect(column.locator(".hits")).to_have_text("This model has no probabilities")
@@ -231,23 +262,26 @@ def test_models_stand_side_by_side_and_say_what_they_share(opened, recommenders)
     settled(page)
     boxes = [page.locator(f'[data-model="{name}"]').bounding_box() for name in NAMES]
     assert len({box["y"] for box in boxes}) == 1 and boxes[0]["x"] < boxes[1]["x"] < boxes[2]["x"]
-    page.get_by_role("checkbox", name="multinomial").press("Space")
+    page.get_by_role("checkbox", name=LABELS["multinomial"]).press("Space")
     settled(page)
     assert fragment(page)["model"] == ["ce-point", "mil"]
     assert page.evaluate("document.activeElement.value") == "multinomial"
     lists = [set(recommenders[name].recommend_new(["i001"])["item"].to_pylist()) for name in ("ce-point", "mil")]
     both = len(lists[0] & lists[1])
-    expect(page.locator('[data-model="mil"] .overlap')).to_have_text(f"{both} of 20 also in ce-point")
+    expect(page.locator('[data-model="mil"] .overlap')).to_have_text(f"{both} of 20 also in Cross-entropy")
     expect(page.locator('[data-model="mil"] .also')).to_have_count(both)
-    page.get_by_role("checkbox", name="ce-point").press("Space")
+    page.get_by_role("checkbox", name="Cross-entropy", exact=True).press("Space")
     settled(page)
-    expect(page.get_by_role("checkbox", name="mil")).to_be_disabled()  # one is always there
+    expect(page.get_by_role("checkbox", name=LABELS["mil"])).to_be_disabled()  # one is always there
 
 
 def test_a_known_user_is_searched_and_has_a_past(opened, recommenders):
     user = recommenders["mil"].user_ids[3]
-    page = opened()
+    page = opened("#model=mil")
+    settled(page)
     page.get_by_role("radio", name="A known user").check(force=True)
+    expect(page.locator("#user")).to_be_visible()
+    settled(page)
     page.locator("#user").fill(user)
     expect(page.locator("#user-options li").first).to_be_visible()
     page.keyboard.press("Enter")

@@ -85,7 +85,7 @@ class Part:
         elif what == "serve":
             await asyncio.to_thread(self._registry.replace, self._prepared.pop(values["name"]))
         else:
-            raise ValueError(f"nobody knows what '{what}' is")
+            raise ValueError(f"unknown message '{what}'")
         return {}
 
 

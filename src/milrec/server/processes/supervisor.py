@@ -132,7 +132,7 @@ class Supervisor:
             await member.channel.ask("begin", process=which, plan=self._plan.model_dump(mode="json"), sources=sources)
         except GoneError:
             how = await member.how_it_ended()
-            raise FolderError(f"a process of the server ended before it served ({how})") from None
+            raise FolderError(f"a server process stopped before it was ready ({how})") from None
         return member
 
     async def _open(self, member: Member) -> None:
@@ -172,7 +172,7 @@ class Supervisor:
         except MilrecError as error:
             log.error("process cannot start", extra={"facts": {"process": which, "error": str(error)}})
             if not self._members:
-                raise FolderError(f"no process of the server is left, and none can be started: {error}") from None
+                raise FolderError(f"no server process is left, and none can be started: {error}") from None
 
     async def _stop_all(self) -> None:
         """End the processes that serve when they have answered what they have begun to, and the others at once."""
@@ -195,7 +195,7 @@ class Supervisor:
         if what == "reload":
             await self.reload(values["name"], values["wait"])
             return {}
-        raise ValueError(f"nobody knows what '{what}' is")
+        raise ValueError(f"unknown message '{what}'")
 
     async def _reload_when_wanted(self) -> None:
         while await self._reload_wanted.wait():
@@ -244,7 +244,7 @@ class Supervisor:
             return
         await ask("forget")
         if isinstance(failed[0], GoneError):
-            raise FolderError("a process of the server ended while it read the folder; the old model keeps serving")
+            raise FolderError("a server process stopped while reading the folder; the old model keeps serving")
         raise failed[0]
 
     async def _switch(self, name: str) -> None:

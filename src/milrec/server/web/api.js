@@ -1,5 +1,7 @@
 // The service's answers; every failure is an Error whose message is one sentence to show.
 
+import { plain } from "./names.js";
+
 const KEY = "milrec-key";
 
 export class KeyNeeded extends Error {}
@@ -10,7 +12,7 @@ export const foreignSign = (key) => /[^!-~]/u.exec(key)?.[0]; // keys are plain 
 export const hasKey = () => sessionStorage.getItem(KEY) !== null;
 
 // The server's sentences begin small, as they stand in a log too.
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+const sentence = (text) => plain(text.charAt(0).toUpperCase() + text.slice(1));
 
 async function ask(path, options = {}) {
   const headers = { Accept: "application/json", ...options.headers };
@@ -43,6 +45,9 @@ export const popularityCurve = (model, signal) => ask(of(model, "popularity?poin
 export const oneItem = (model, item, signal) => ask(of(model, `items/${encodeURIComponent(item)}`), { signal });
 export const findItems = (model, text, signal) => ask(of(model, `items?${search(text, 8)}`), { signal });
 export const findUsers = (model, text, signal) => ask(of(model, `users?${search(text, 8)}`), { signal });
+export const similarItems = (model, item, n, signal) => ask(of(model, `items/${encodeURIComponent(item)}/similar?n=${n}`), { signal });
+export const listedWith = (model, item, n, signal) => ask(of(model, `listed-with?item=${encodeURIComponent(item)}&n=${n}`), { signal });
+export const story = () => ask("v1/story");
 export const oneUser = (model, user, signal) => ask(of(model, `users/${encodeURIComponent(user)}`), { signal });
 
 // Answers to several requests at once; each is a list, or {error: sentence}.

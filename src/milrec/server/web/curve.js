@@ -1,11 +1,11 @@
 // The popularity of the whole catalogue, both axes logarithmic, with the listed items on it: a lane of marks per model.
 
 import { byId, count, draw, make } from "./dom.js";
-import { nameOf } from "./results.js";
+import { TAILS, TAIL_NAME, TAIL_NAMES, nameOf } from "./names.js";
 
-const HEIGHT = 190;
-const LANE = 20;
-const LEFT = 52;
+const HEIGHT = 150;
+const LANE = 18;
+const LEFT = 40;
 const RIGHT = 12;
 const TOP = 20;
 
@@ -13,24 +13,46 @@ const TOP = 20;
 export function popularityFigure(curve, entries, width) {
   const bottom = TOP + HEIGHT;
   const height = bottom + 26 + LANE * entries.length + 6;
-  const most = Math.max(2, curve.popularity[0]);
-  const x = (place) => LEFT + ((width - LEFT - RIGHT) * Math.log(place)) / Math.log(Math.max(2, curve.n_items));
-  const y = (popularity) => bottom - (HEIGHT * Math.log(Math.max(1, popularity))) / Math.log(most);
+  const { most, x, y } = scales(curve, width, bottom);
   const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Popularity of the catalogue, with the listed items marked" });
-  picture.append(intervals(curve, x, bottom, height), axes(curve, most, x, y, bottom, width));
-  const line = curve.ranks.map((rank, at) => `${x(rank).toFixed(1)},${y(curve.popularity[at]).toFixed(1)}`).join(" ");
-  picture.append(draw("polyline", { class: "line", points: line }));
+  picture.append(intervals(curve, x, height), axes(curve, most, x, y, bottom, width), line(curve, x, y));
   const tip = make("div", { class: "tip", hidden: true });
   const spots = onTheCurve(entries, x, y);
   picture.append(spots.group, lanes(entries, x, bottom + 26, width, tip, spots.of));
   return [picture, tip];
 }
 
-function intervals(curve, x, bottom, height) {
+// The same without lists: one item, and how it stands to all others.
+export function placeFigure(curve, item, width) {
+  const bottom = TOP + HEIGHT;
+  const { most, x, y } = scales(curve, width, bottom);
+  const said = `Place ${count(item.place)} of ${count(curve.n_items)} by popularity, ${count(item.popularity)} adopters, ${TAIL_NAME[item.tail]}`;
+  const [left, top] = [x(item.place), y(item.popularity)];
+  return draw("svg", { viewBox: `0 0 ${width} ${bottom + 24}`, width, height: bottom + 24, role: "img", "aria-label": said },
+    intervals(curve, x, bottom), axes(curve, most, x, y, bottom, width), line(curve, x, y),
+    draw("line", { class: "drop", x1: left, x2: left, y1: top, y2: bottom }),
+    draw("circle", { class: `spot here ${item.tail}`, cx: left, cy: top, r: 7 }));
+}
+
+function scales(curve, width, bottom) {
+  const most = Math.max(2, curve.popularity[0]);
+  return {
+    most,
+    x: (place) => LEFT + ((width - LEFT - RIGHT) * Math.log(place)) / Math.log(Math.max(2, curve.n_items)),
+    y: (popularity) => bottom - (HEIGHT * Math.log(Math.max(1, popularity))) / Math.log(most),
+  };
+}
+
+function line(curve, x, y) {
+  const points = curve.ranks.map((rank, at) => `${x(rank).toFixed(1)},${y(curve.popularity[at]).toFixed(1)}`).join(" ");
+  return draw("polyline", { class: "line", points });
+}
+
+function intervals(curve, x, height) {
   const edges = [1, curve.cuts.short, curve.cuts.medium, curve.n_items];
-  return draw("g", { "aria-hidden": "true" }, ["short", "medium", "long"].map((tail, at) => {
+  return draw("g", { "aria-hidden": "true" }, TAILS.map((tail, at) => {
     const [from, to] = [x(Math.max(1, edges[at])), x(Math.max(1, edges[at + 1]))];
-    const name = to - from < 46 ? "" : to - from < 130 ? tail : `${tail}: ${count(edges[at + 1] - (at ? edges[at] : 0))} items`;
+    const name = to - from < 44 ? "" : TAIL_NAMES[tail];
     return draw("g", {}, draw("rect", { class: `band ${tail}`, x: from, y: TOP, width: Math.max(0, to - from), height: height - TOP }),
       draw("text", { class: `band-name ${tail}`, x: (from + to) / 2, y: TOP - 6, "text-anchor": "middle" }, name));
   }));
@@ -73,7 +95,7 @@ function lanes(entries, x, top, width, tip, spots) {
     group.append(draw("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: middle, y2: middle }));
     const lane = entry.answer.items.toSorted((one, other) => one.place - other.place);
     for (const item of lane) {
-      const said = `${nameOf(item)}: ${entry.model.name} ${item.rank}, place ${count(item.place)} by popularity, ${count(item.popularity)} adopters, ${item.tail} tail`;
+      const said = `${nameOf(item)}: number ${item.rank} in ${entry.model.label}, place ${count(item.place)} by popularity, ${count(item.popularity)} adopters, ${TAIL_NAME[item.tail]}`;
       const mark = draw("g", { class: `mark ${entry.colour}`, tabindex: -1, role: "img", "aria-label": said, "data-item": item.item },
         draw("rect", { class: "reach", x: x(item.place) - 6, y: middle - LANE / 2, width: 12, height: LANE }),
         draw("rect", { class: "tick", x: x(item.place) - 2, y: middle - 7, width: 4, height: 14, rx: 2 }));

@@ -1,10 +1,13 @@
 // The dial: which share of the lists comes from the long tail, the same for all models; or off.
+// Off is a switch and an empty track; 0 % is a thumb at the left end.
 
-import { byId } from "./dom.js";
+import { byId, make, percent } from "./dom.js";
 import { canAim, isShare } from "./state.js";
 
 const percentOf = (share) => Number((100 * share).toFixed(4));
-const shareOf = (percent) => Number((percent / 100).toFixed(6));
+const shareOf = (value) => Number((value / 100).toFixed(6));
+
+let last = 0.3; // the share that the switch turns on: the one before it was turned off
 
 // The number as the state has it; what is being typed stays.
 export function showDialNumber(state, typing) {
@@ -13,23 +16,36 @@ export function showDialNumber(state, typing) {
   judge(true);
 }
 
-// Off, the slider rests where the first model's lists are by themselves.
+// Off, arrow keys begin where the first model's lists are by themselves.
 export function showDial(state, models) {
   const able = models.filter(canAim);
   const off = state.long === null;
-  byId("dial").value = percentOf(off ? able[0]?.tail_shares.long ?? 0 : state.long);
-  byId("dial").setAttribute("aria-valuetext", off ? "off, lists as the models make them" : `${percentOf(state.long)} % of the list from the long tail`);
-  for (const name of ["dial", "dial-number"]) byId(name).disabled = !able.length;
+  const [slider, toggle] = [byId("dial"), byId("dial-switch")];
+  if (!off) last = state.long;
+  slider.value = percentOf(off ? able[0]?.tail_shares.long ?? 0 : state.long);
+  slider.style.setProperty("--fill", off ? "0%" : `${percentOf(state.long)}%`);
+  slider.setAttribute("aria-valuetext", off ? "off, each model makes its own list" : `${percentOf(state.long)} % of the list from the long tail`);
+  for (const part of [slider, byId("dial-number")]) part.disabled = !able.length;
+  toggle.disabled = !able.length && off && state.dial === 0;
+  toggle.setAttribute("aria-checked", !off || state.dial !== 0);
   byId("dial-card").classList.toggle("off", off);
-  byId("dial-off").hidden = off && state.dial === 0;
   byId("dial-said").textContent = sentence(state, able.length > 0);
+  byId("dial-marks").replaceChildren(...able.map((model) => {
+    const mark = make("span", { class: `own ${model.colour}`, title: `${model.label} by itself: ${percent(model.tail_shares.long)}` });
+    mark.style.setProperty("--at", model.tail_shares.long);
+    return mark;
+  }));
 }
 
 function sentence(state, able) {
-  if (state.dial !== 0) return `The old popularity dial of the link is at ${state.dial}; a long-tail share takes its place.`;
-  if (!able) return "The chosen models have no probabilities, which the dial goes by: their lists are as the models make them.";
-  if (state.long === null) return "Off: the lists are as the models make them.";
-  return `${percentOf(state.long)} % of a list on average over users, wherever it costs the fewest hits; a single list may have more or less.`;
+  return `${aim(state, able)}${state.rules.length ? " The rules below count as well." : ""}`;
+}
+
+function aim(state, able) {
+  if (state.dial !== 0) return `This link sets the old popularity dial to ${state.dial}. Moving the slider replaces it.`;
+  if (!able) return "The chosen models have no probabilities, which the slider needs. They make their own lists.";
+  if (state.long === null) return "Off: each model makes its own list. The dots show how much of it is long tail, on average.";
+  return `${percentOf(state.long)} % on average over all users, where it costs the least. A single list may differ; for a taste of a few items it often has far more.`;
 }
 
 function judge(good) {
@@ -40,15 +56,16 @@ function judge(good) {
 
 // change(share), null for off; settle(): the number shows again what is in force.
 export function listenToDial(change, settle) {
-  const [slider, number] = [byId("dial"), byId("dial-number")];
+  const [slider, number, toggle] = [byId("dial"), byId("dial-number"), byId("dial-switch")];
   slider.addEventListener("input", () => change(shareOf(slider.value)));
   number.addEventListener("input", () => {
     const share = number.value === "" ? null : shareOf(number.value);
     if (judge(!number.validity.badInput && (share === null || isShare(share)))) change(share);
   });
   number.addEventListener("blur", settle);
-  byId("dial-off").addEventListener("click", () => {
-    change(null);
-    (slider.disabled ? byId("n") : slider).focus(); // the button is gone
+  toggle.addEventListener("click", () => {
+    const on = toggle.getAttribute("aria-checked") === "true";
+    change(on ? null : last);
+    settle();
   });
 }

@@ -42,8 +42,8 @@ export function chance(probability) {
   return value < 0.001 ? "< 0.001 %" : `${value.toPrecision(2)} %`;
 }
 
-// Expected hits: 12.3 · 2.25 · 0.034
-export const hits = (number) => (number >= 10 ? number.toFixed(1) : number >= 1 ? number.toFixed(2) : number < 0.001 ? "< 0.001" : number.toPrecision(2));
+// Expected hits: 12.3 · 2.25 · fewer than 1
+export const hits = (number) => (number >= 10 ? number.toFixed(1) : number >= 1 ? number.toFixed(2) : "fewer than 1");
 
 // A number as short as a person would say it: 1,204 · 87 · 3.4
 export const about = (number) => (number >= 10 ? count(Math.round(number)) : Number(number).toFixed(1));

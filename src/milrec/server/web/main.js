@@ -2,21 +2,29 @@
 
 import * as api from "./api.js";
 import { combobox } from "./combobox.js";
+import { download, itemCsv, listsCsv } from "./csv.js";
 import { light, popularityFigure } from "./curve.js";
 import { listenToDial, showDial, showDialNumber } from "./dial.js";
 import { byId, count, hits, later, make, percent } from "./dom.js";
+import { drawPlace, itemShown, itemTables, showItem, showItemRanks } from "./item.js";
 import { itemOf, keepItem, learnCurve, learnItems } from "./learnt.js";
-import { column, nameOf, showColumns } from "./results.js";
-import { LONGEST, MOST_MODELS, canAim, emptyState, isLength, isTurned, namesSomebody, parseRule, readState, requestOf, ruleSentence, unturnedRequest, whyNot, writeState } from "./state.js";
+import { chooseModels, dressed, sameModels, showCatalogue, showModels } from "./models.js";
+import { TAIL_NAME, nameOf } from "./names.js";
+import { column, showColumns } from "./results.js";
+import { LONGEST, canAim, comparedBy, emptyState, isLength, namesSomebody, otherRequest, parseRule, readState, requestOf, ruleSentence, whyNot, writeState } from "./state.js";
+import { foldStory, learnStory, learnStorySoon, moreRule, showStory, triedRules, withoutMore } from "./story.js";
+import { listenToViews } from "./views.js";
 
-const OLD_DIAL = "This link uses the old popularity dial, which is deprecated: it moves each model by a different amount. Use the long-tail share instead, which means the same for all.";
-const COLOURS = { mil: "mil", pointwise: "ce", multinomial: "multi" };
+const OLD_DIAL = "This link uses the old popularity dial, which is deprecated: it moves each model by a different amount. Use the long-tail share instead, which means the same for all of them.";
+const NARROW = "(max-width: 1000px)";
 
 let state = emptyState();
 let models = []; // what the server has, each with its colour
 let curve = null; // of the first chosen model
 let shown = []; // the entries on the page
 let asking = null; // the request under way
+let opening = 0; // how often an address was opened; an older one makes way
+let listsAt = 0; // how far down the lists were when an item's page was opened
 
 // ---- sentences ----
 
@@ -30,13 +38,13 @@ function fail(error) {
   byId("notes").replaceChildren();
   if (error instanceof api.KeyNeeded) return askForKey(error);
   byId("results").classList.toggle("stale", shown.length > 0);
-  const older = shown.length > 0 && " The lists below are from before.";
+  const older = shown.length > 0 && " The lists below are from before that.";
   say("bad", error.message, older, " ", make("button", { type: "button", class: "plain", onclick: start }, "Try again"));
 }
 
 function askForKey(error) {
   if (api.hasKey()) say("bad", error.message);
-  byId("app").hidden = true;
+  byId("app").hidden = byId("tools").hidden = true;
   byId("key-form").hidden = false;
   byId("key").focus();
 }
@@ -51,54 +59,13 @@ function takeKey(event) {
   start();
 }
 
-// ---- models ----
-
-const sameModels = (some, others) => some.length === others.length && some.every((one, at) => one.name === others[at].name && one.fitted.fingerprint === others[at].fitted.fingerprint);
 const chosen = () => state.models.map((name) => models.find((model) => model.name === name));
-
-function withColours(known) {
-  const taken = new Set();
-  return known.map((model, at) => {
-    const own = COLOURS[model.loss];
-    const colour = own && !taken.has(own) ? own : `series-${at % 12}`;
-    taken.add(colour);
-    return { ...model, colour };
-  });
-}
-
-// Models of the address that the server has; without any, the first few.
-function chooseModels() {
-  const known = models.map((model) => model.name);
-  const foreign = state.models.filter((name) => !known.includes(name));
-  for (const name of foreign) say("warn", `This server has no model '${name}'; it has: ${known.join(", ")}.`);
-  const wanted = state.models.filter((name) => known.includes(name));
-  if (wanted.length > MOST_MODELS) say("warn", `At most ${MOST_MODELS} models stand side by side; the first ${MOST_MODELS} of the link are shown.`);
-  state.models = (wanted.length ? wanted : known.slice(0, 3)).slice(0, MOST_MODELS);
-}
-
-function showModels() {
-  const full = state.models.length >= MOST_MODELS;
-  const box = (model) => {
-    const on = state.models.includes(model.name);
-    const alone = on && state.models.length === 1;
-    const input = make("input", { type: "checkbox", value: model.name, checked: on, disabled: alone || (full && !on), onchange: () => {
-      state.models = on ? state.models.filter((name) => name !== model.name) : models.map((one) => one.name).filter((name) => name === model.name || state.models.includes(name));
-      update();
-    } });
-    return make("label", { class: "model" }, input, make("span", {}, make("span", { class: `swatch ${model.colour}` }), model.name));
-  };
-  const focused = document.activeElement?.closest("#models") && document.activeElement.value;
-  byId("models").replaceChildren(make("legend", {}, `Models to compare${models.length > MOST_MODELS ? ` (up to ${MOST_MODELS})` : ""}`), ...models.map(box));
-  if (focused) [...byId("models").querySelectorAll("input")].find((input) => input.value === focused)?.focus();
-  const { n_users, n_items, n_interactions } = chosen()[0];
-  byId("catalogue").textContent = `${count(n_items)} items, ${count(n_users)} users, ${count(n_interactions)} adoptions`;
-}
 
 // ---- who for ----
 
 function asOption(model, item) {
   keepItem(model, item);
-  return { value: item.item, label: nameOf(item), detail: `${item.tail} tail, ${count(item.popularity)} adopters`, tail: item.tail };
+  return { value: item.item, label: nameOf(item), detail: `${TAIL_NAME[item.tail]}, ${count(item.popularity)} adopters`, tail: item.tail };
 }
 
 async function searchItems(text, signal) {
@@ -117,6 +84,10 @@ function add(kind, option) {
   update();
 }
 
+// The address of an item's page, with all else as it is.
+const addressOf = (item) => `#${writeState({ ...state, item, by: null })}`;
+const itemLink = (item) => make("a", { href: addressOf(item.item), "data-link": item.item }, nameOf(item));
+
 function chips(kind) {
   const rows = state[kind].map((id) => {
     const item = itemOf(chosen()[0], id);
@@ -125,7 +96,7 @@ function chips(kind) {
       update();
       (byId(`${kind}-chips`).querySelector("button") ?? byId(kind)).focus();
     };
-    return make("li", { class: "chip" }, item && make("span", { class: `dot ${item.tail}` }), make("span", {}, item ? nameOf(item) : id),
+    return make("li", { class: "chip" }, item && make("span", { class: `dot ${item.tail}` }), make("span", {}, item ? itemLink(item) : id),
       make("button", { type: "button", "aria-label": `Remove ${item ? nameOf(item) : id}`, onclick: drop }, "×"));
   });
   byId(`${kind}-chips`).replaceChildren(...rows);
@@ -140,9 +111,16 @@ function showTaste() {
   chips("liked");
   chips("disliked");
   byId("clear").hidden = !state.liked.length && !state.disliked.length;
+  byId("who-said").textContent = whoInWords();
 }
 
-function showWhom() {
+function whoInWords() {
+  if (state.who === "user") return state.user === null ? "a known user" : `user ${state.user}`;
+  const parts = [state.liked.length && `${state.liked.length} liked`, state.disliked.length && `${state.disliked.length} disliked`];
+  return parts.filter(Boolean).join(", ") || "nobody yet";
+}
+
+function showWho() {
   for (const radio of document.querySelectorAll("input[name=who]")) radio.checked = radio.value === state.who;
   byId("taste-part").hidden = state.who !== "taste";
   byId("user-part").hidden = state.who !== "user";
@@ -156,7 +134,7 @@ async function showUser(signal) {
   try {
     const { adopted, rejected } = await api.oneUser(state.models[0], state.user, signal);
     const part = (title, rows) => rows.length > 0 && make("details", {}, make("summary", {}, `${title} ${count(rows.length)} ${rows.length === 1 ? "item" : "items"}`),
-      make("ul", { class: "had" }, rows.map((item) => make("li", {}, make("span", { class: `dot ${item.tail}` }), nameOf(item)))));
+      make("ul", { class: "had" }, rows.map((item) => make("li", {}, make("span", { class: `dot ${item.tail}` }), itemLink(item)))));
     place.replaceChildren(name, ...[part("Adopted", adopted), part("Rejected", rejected)].filter(Boolean));
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -178,12 +156,19 @@ function showControls() {
   showNumbers();
   showDial(state, chosen());
   if (state.rules.length) byId("rules-part").open = true;
-  byId("rules").replaceChildren(...state.rules.map((rule) => make("li", { class: "chip" }, make("span", {}, ruleSentence(rule)),
-    make("button", { type: "button", "aria-label": `Remove the rule: ${ruleSentence(rule)}`, onclick: () => {
-      state.rules = state.rules.filter((one) => one !== rule);
-      update();
-      byId("rule-kind").focus();
-    } }, "×"))));
+  byId("rules").replaceChildren(...state.rules.map((rule) => make("li", { class: "chip" }, ...removable(rule, "rule-kind"))));
+  const more = moreRule(state.rules); // also says something about the long tail: it stands beside the slider, too
+  byId("dial-rule").replaceChildren(...(more ? [make("p", { class: "chip" }, ...removable(more, "dial", `Rule: at least ${more.amount} % of each list`))] : []));
+}
+
+// What is said of a rule, and the button that removes it; next: what then gets the focus.
+function removable(rule, next, said = ruleSentence(rule)) {
+  const drop = () => {
+    state.rules = state.rules.filter((one) => one !== rule);
+    update();
+    byId(next).focus();
+  };
+  return [make("span", {}, said), make("button", { type: "button", "aria-label": `Remove the rule: ${ruleSentence(rule)}`, onclick: drop }, "×")];
 }
 
 function addRule(event) {
@@ -223,16 +208,14 @@ function changeLength(text) {
 // Everything drawn again from the state: address, controls, lists.
 async function update() {
   history.replaceState(null, "", `#${writeState(state)}`);
-  showModels();
-  showWhom();
-  showControls();
+  showAround();
   asking?.abort();
   asking = new AbortController();
   const { signal } = asking;
   byId("lists").setAttribute("aria-busy", "true");
   try {
     const [answers, ownCurve, known] = await Promise.all([
-      fetchLists(signal), learnCurve(chosen()[0], signal), api.allModels(signal), nameTaste(signal), showUser(signal),
+      fetchLists(signal), learnCurve(chosen()[0], signal), api.allModels(signal), nameTaste(signal), showUser(signal), showItemPage(signal),
     ]);
     if (signal.aborted) return;
     if (!sameModels(models, known.models)) return await take(known.models); // a model was reloaded
@@ -240,11 +223,31 @@ async function update() {
     byId("notes").querySelectorAll(".bad").forEach((box) => box.remove());
     byId("results").classList.remove("stale");
     if (answers) showLists(answers);
-    else await showInvitation();
+    else await showInvitation(signal);
+    if (signal.aborted) return;
+    showStory(state, chosen(), shown);
+    showItemRanks(shown);
+    allowDownload();
     byId("lists").setAttribute("aria-busy", "false");
   } catch (error) {
     if (!signal.aborted) fail(error);
   }
+}
+
+// All that needs no answer from the server.
+function showAround() {
+  showModels(state.models, models, (names) => {
+    state.models = names;
+    update();
+  });
+  showCatalogue(chosen()[0]);
+  showWho();
+  showControls();
+  showView();
+}
+
+function allowDownload() {
+  byId("csv").disabled = state.item === null ? !shown.length : !itemTables();
 }
 
 const updateLater = later(90, update);
@@ -258,17 +261,17 @@ function updateSoon() {
 async function fetchLists(signal) {
   if (!namesSomebody(state)) return null;
   const own = chosen();
-  const turned = own.filter((model) => isTurned(state, model));
-  const requests = [...own.map((model) => requestOf(state, model)), ...turned.map((model) => unturnedRequest(state, model))];
+  const compared = own.filter((model) => comparedBy(state, model));
+  const requests = [...own.map((model) => requestOf(state, model)), ...compared.map((model) => otherRequest(state, model))];
   return api.recommend(requests, signal);
 }
 
 function showLists(answers) {
-  const turned = chosen().filter((model) => isTurned(state, model));
+  const compared = chosen().filter((model) => comparedBy(state, model));
   const entries = chosen().map((model, place) => {
-    const without = turned.includes(model) ? answers[state.models.length + turned.indexOf(model)] : null;
+    const without = compared.includes(model) ? answers[state.models.length + compared.indexOf(model)] : null;
     const unable = state.long !== null && !canAim(model);
-    return { model, place, colour: model.colour, answer: answers[place], without: without?.error ? null : without, unable };
+    return { model, place, colour: model.colour, answer: answers[place], without: without?.error ? null : without, by: comparedBy(state, model), unable };
   });
   const errors = new Set(entries.map((entry) => entry.answer.error));
   shown = entries.filter((entry) => !entry.answer.error);
@@ -276,16 +279,81 @@ function showLists(answers) {
   if (errors.size === 1 && !shown.length) { // the same mistake everywhere is said once
     showColumns(byId("lists"), [make("p", { class: "box bad", role: "alert" }, [...errors][0])]);
   } else {
-    showColumns(byId("lists"), entries.map((entry) => column(entry, shown.filter((other) => other !== entry), curve.popularity[0])));
+    showColumns(byId("lists"), entries.map((entry) => column(entry, shown.filter((other) => other !== entry), curve.popularity[0], addressOf)));
   }
   drawCurve();
   byId("chance-said").hidden = shown.every((entry) => entry.answer.expected_hits === null);
-  byId("said").textContent = shown.map((entry) => `${entry.model.name}: ${spoken(entry.answer)}`).join("; ");
+  byId("chance-rough").hidden = state.who === "user" || state.liked.length >= 10;
+  byId("chance-hint").hidden = byId("chance-said").hidden || byId("chance-rough").hidden || shown.length < 2;
+  byId("said").textContent = shown.map((entry) => `${entry.model.label}: ${spoken(entry.answer)}`).join("; ");
 }
 
 function spoken(answer) {
   const share = `${percent(answer.shares.long ?? 0)} from the long tail`;
-  return answer.expected_hits === null ? share : `${share}, ${hits(answer.expected_hits)} expected hits`;
+  return answer.expected_hits === null ? share : `${share}, ${hits(answer.expected_hits)} expected to be adopted`;
+}
+
+// ---- one item ----
+
+// The lists, or the page of an item; on the way back the lists are where they were left.
+function showView() {
+  const wasItem = !byId("item-view").hidden;
+  const isItem = state.item !== null;
+  if (isItem && !wasItem) listsAt = scrollY;
+  byId("lists-view").hidden = isItem;
+  byId("item-view").hidden = !isItem;
+  byId("skip").hidden = isItem;
+  if (!isItem) document.title = "milrec explorer";
+  if (!wasItem || isItem) return;
+  if (curve) drawCurve();
+  const left = itemShown()?.item.item;
+  scrollTo(0, listsAt);
+  left !== undefined && byId("lists").querySelector(`[data-link="${CSS.escape(left)}"]`)?.focus({ preventScroll: true });
+}
+
+// Where an item is in the taste, if it is.
+function heldAs(item) {
+  if (state.who === "user") return null;
+  return ["liked", "disliked"].find((kind) => state[kind].includes(item)) ?? null;
+}
+
+async function showItemPage(signal) {
+  if (state.item === null) return;
+  const own = chosen();
+  const model = own.find((one) => one.name === state.by) ?? own.find((one) => one.loss === "mil") ?? own[0];
+  const fresh = itemShown()?.item.item !== state.item || byId("item-view").hidden || !byId("item-title");
+  const hadFocus = document.activeElement?.name === "by";
+  const opinion = (kind) => (item) => {
+    keepItem(model, item);
+    const other = kind === "liked" ? "disliked" : "liked";
+    const without = { ...state, who: "taste", item: null, by: null, [other]: state[other].filter((one) => one !== item.item) };
+    location.hash = writeState({ ...without, [kind]: [...new Set([...without[kind], item.item])] });
+  };
+  const forget = (kind) => (item) => {
+    state[kind] = state[kind].filter((one) => one !== item.item);
+    update();
+  };
+  await showItem(state.item, model, own, {
+    forgetLiked: forget("liked"), forgetDisliked: forget("disliked"), held: heldAs(state.item), back: `#${writeState({ ...state, item: null })}`, link: addressOf, like: opinion("liked"), dislike: opinion("disliked"),
+    by: (one) => {
+      state.by = one.name;
+      update();
+    },
+    filled: allowDownload, fail,
+  }, signal);
+  if (signal.aborted) return;
+  document.title = `${byId("item-title").textContent} · milrec explorer`;
+  if (hadFocus) byId("item-view").querySelector("input[name=by]:checked")?.focus();
+  else if (fresh || !byId("item-view").contains(document.activeElement)) {
+    scrollTo(0, 0);
+    byId("item-title").focus({ preventScroll: true });
+  }
+}
+
+function downloadShown() {
+  const one = state.item !== null && itemShown();
+  if (one) download("milrec-item.csv", itemCsv(one.item.item, one.model.label, itemTables()));
+  else download("milrec-lists.csv", listsCsv(shown));
 }
 
 function drawCurve() {
@@ -297,26 +365,26 @@ function drawCurve() {
 }
 
 // Nobody is named yet: a few users and titles to begin with.
-async function showInvitation() {
+async function showInvitation(signal) {
   shown = [];
   drawCurve();
-  byId("chance-said").hidden = true;
+  byId("chance-said").hidden = byId("chance-hint").hidden = true;
   byId("said").textContent = "";
   const [model] = chosen();
   const nobody = { model: model.name, adopted: [], n: 6 };
   const [users, [liked]] = await Promise.all([api.findUsers(model.name, "").catch(() => ({ users: [] })), api.recommend([nobody]).catch(() => [{}])]);
-  if (namesSomebody(state)) return;
-  byId("results").classList.add("empty"); // the invitation above the curve
+  if (signal.aborted) return;
+  byId("results").classList.add("empty");
   const titles = (liked.items ?? []).map((item) => make("li", {}, make("button", { type: "button", class: "chip", onclick: () => {
     state.who = "taste";
     add("liked", asOption(model, item));
   } }, make("span", { class: `dot ${item.tail}` }), nameOf(item))));
   const people = users.users.slice(0, 6).map((user) => make("li", {}, make("button", { type: "button", class: "chip", onclick: () => chooseUser(user) }, user)));
   showColumns(byId("lists"), [make("section", { class: "card invitation", "aria-labelledby": "invitation" },
-    make("h2", { id: "invitation" }, "Say who the list is for, and see what each model would show"),
-    make("p", { class: "soft" }, "Search for a title that somebody likes, or take one of these:"),
+    make("h2", { id: "invitation" }, "Who is this list for?"),
+    make("p", { class: "soft" }, "Search for something that they like, or start with one of these:"),
     make("ul", { class: "chips" }, titles),
-    people.length > 0 && make("p", { class: "soft" }, "Or look at the lists of a known user:"), people.length > 0 && make("ul", { class: "chips" }, people))]);
+    people.length > 0 && make("p", { class: "soft" }, "Or look at the lists for a known user:"), people.length > 0 && make("ul", { class: "chips" }, people))]);
 }
 
 function chooseUser(user) {
@@ -341,9 +409,9 @@ async function copyLink() {
 }
 
 function listen() {
-  combobox({ field: byId("liked-field"), id: "liked", placeholder: "Search titles that are liked", find: searchItems, choose: (option) => add("liked", option) });
-  combobox({ field: byId("disliked-field"), id: "disliked", placeholder: "Search titles that are disliked", find: searchItems, choose: (option) => add("disliked", option) });
-  combobox({ field: byId("user-field"), id: "user", placeholder: "Search users by id", find: searchUsers, choose: (option) => chooseUser(option.value), free: true });
+  combobox({ field: byId("liked-field"), id: "liked", placeholder: "Search for a title they like", find: searchItems, choose: (option) => add("liked", option) });
+  combobox({ field: byId("disliked-field"), id: "disliked", placeholder: "Search for a title they dislike", find: searchItems, choose: (option) => add("disliked", option) });
+  combobox({ field: byId("user-field"), id: "user", placeholder: "Search for a user by id", find: searchUsers, choose: (option) => chooseUser(option.value), free: true });
   for (const radio of document.querySelectorAll("input[name=who]")) {
     radio.addEventListener("change", () => {
       state.who = radio.value;
@@ -352,10 +420,17 @@ function listen() {
   }
   byId("clear").addEventListener("click", () => {
     state.liked = state.disliked = [];
+    state.rules = withoutMore(state.rules);
     update();
     byId("liked").focus();
   });
   listenToDial(changeShare, () => showDialNumber(state, null));
+  listenToViews(() => writeState(state));
+  byId("story-try").addEventListener("click", () => {
+    state.rules = triedRules(state.rules, shown);
+    update();
+  });
+  byId("csv").addEventListener("click", downloadShown);
   byId("n").addEventListener("input", () => changeLength(byId("n").value));
   byId("rule-form").addEventListener("submit", addRule);
   byId("copy").addEventListener("click", copyLink);
@@ -370,24 +445,62 @@ function listen() {
       if (item) light(item.dataset.item, on);
     });
   }
+  document.addEventListener("click", (event) => { // the links were made with the lists; the state may have moved on
+    const link = event.target.closest?.("a[data-link]");
+    if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    location.hash = addressOf(link.dataset.link);
+  });
+  matchMedia(NARROW).addEventListener("change", ({ matches }) => foldStory(matches));
   addEventListener("hashchange", () => (models.length ? open() : start()));
-  addEventListener("resize", later(150, () => curve && !byId("app").hidden && drawCurve()));
+  addEventListener("resize", later(150, () => {
+    if (!curve || byId("app").hidden) return;
+    if (state.item === null) drawCurve();
+    else drawPlace();
+  }));
 }
 
-// What the address says, on the page.
-function open() {
+// What the address says, on the page; where it names nobody, the example.
+async function open() {
   const { state: given, notes } = readState(location.hash);
+  const own = ++opening;
+  asking?.abort();
   byId("notes").replaceChildren();
   for (const sentence of notes) say("warn", sentence);
   if (given.dial !== 0) say("warn old-dial", OLD_DIAL);
+  byId("lists").setAttribute("aria-busy", "true");
+  const named = given.models.length > 0;
   state = given;
-  chooseModels();
+  state.models = chooseModels(given.models, models, (sentence) => say("warn", sentence));
+  learnStory(models).then(() => own === opening && showStory(state, chosen(), shown), () => {});
+  if (!namesSomebody(given) && given.who !== "user" && given.item === null) {
+    showAround();
+    try {
+      if (!await takeStory(own, named)) return;
+    } catch (error) {
+      return fail(error);
+    }
+  }
+  byId("who-part").open = !matchMedia(NARROW).matches || (!namesSomebody(state) && state.item === null);
+  foldStory(matchMedia(NARROW).matches);
   showNumbers(null);
   return update();
 }
 
+// Show the example, unless it takes long; false if the visitor has gone on to something else meanwhile.
+async function takeStory(own, named) {
+  asking = null;
+  const story = await learnStorySoon(models);
+  if (own !== opening || asking) return false;
+  if (story && !namesSomebody(state)) {
+    state.liked = [...story.liked];
+    if (!named) state.models = [...story.models];
+  }
+  return true;
+}
+
 function take(known) {
-  models = withColours(known);
+  models = dressed(known);
   return open();
 }
 
@@ -399,9 +512,10 @@ async function start() {
     return fail(error);
   }
   byId("key-form").hidden = true;
-  byId("app").hidden = false;
+  byId("app").hidden = byId("tools").hidden = false;
   return take(known);
 }
 
+history.scrollRestoration = "manual"; // lists come later than the browser would scroll
 listen();
 start();

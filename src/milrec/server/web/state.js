@@ -1,6 +1,8 @@
 // What the page shows, and its form in the address: a link brings all of it back.
 // It stands behind the #, which browsers keep to themselves: tastes and users do not get into logs on the way.
 
+import { TAIL_NAMES } from "./names.js";
+
 export const DEFAULT_LENGTH = 20;
 export const LONGEST = 100;
 export const MOST_MODELS = 4;
@@ -10,7 +12,9 @@ const RULE = /^(short|medium|long)\s*(>=|<=)\s*(\d+(?:\.\d{1,6})?)\s*(%?)(?:\s+i
 
 export const emptyState = () => ({
   models: [], who: "taste", user: null, liked: [], disliked: [], long: null, dial: 0, n: DEFAULT_LENGTH, rules: [],
+  item: null, by: null,
 }); // long: the share of the long tail, null where the dial is off; dial: the old one, which links alone can bring
+// item: whose page is open, if any; by: the model it is seen with, null for the first
 
 // The state in a fragment, and a sentence for each part that could not be taken from it.
 export function readState(fragment) {
@@ -26,7 +30,7 @@ export function readState(fragment) {
   if (given.has("long")) {
     const long = numberIn(given.get("long"));
     if (isShare(long)) state.long = long;
-    else notes.push(`The link asks for a long-tail share of '${given.get("long")}', which is not a number from 0 to 1; the dial is off.`);
+    else notes.push(`The link asks for a long-tail share of '${given.get("long")}', which is not a number from 0 to 1; the slider is off.`);
   }
   if (given.has("dial")) {
     const dial = numberIn(given.get("dial"));
@@ -46,6 +50,8 @@ export function readState(fragment) {
     else if (wrong) notes.push(`The link has a rule '${text}' that is left out. ${wrong}`);
     else state.rules.push(rule);
   }
+  state.item = given.get("item") || null;
+  state.by = given.get("by") || null;
   return { state, notes };
 }
 
@@ -62,6 +68,8 @@ export function writeState(state) {
   if (state.dial !== 0) out.append("dial", state.dial);
   if (state.n !== DEFAULT_LENGTH) out.append("n", state.n);
   for (const rule of state.rules) out.append("rule", ruleText(rule));
+  if (state.item !== null) out.append("item", state.item);
+  if (state.item !== null && state.by !== null) out.append("by", state.by);
   return out.toString();
 }
 
@@ -97,7 +105,7 @@ const ruleText = (rule) =>
 export function ruleSentence(rule) {
   const amount = rule.unit ? `${rule.amount} %` : rule.amount;
   const part = rule.first ? `the first ${rule.first}` : "the list";
-  return `${rule.sign === ">=" ? "at least" : "at most"} ${amount} of ${part} from the ${rule.tail} tail`;
+  return `${rule.sign === ">=" ? "at least" : "at most"} ${amount} of ${part} from the ${TAIL_NAMES[rule.tail]}`;
 }
 
 // A model without probabilities makes its lists without the dial.
@@ -118,8 +126,14 @@ export function requestOf(state, model) {
   return { model: model.name, ...who, n: state.n, ...dial, rules, reasons: 2 };
 }
 
-// The same list with the dial off, to compare with; its reasons, which can be slow to find, are not shown.
-export const unturnedRequest = (state, model) => ({ ...requestOf({ ...state, long: null, dial: 0 }, model), reasons: 0 });
+// What a model's list is compared with: the same with the slider off or, where it is off, without the rules. Null: nothing.
+export const comparedBy = (state, model) => (isTurned(state, model) ? "slider" : state.rules.length ? "rules" : null);
+
+// That other list; its reasons, which can be slow to find, are not shown.
+export function otherRequest(state, model) {
+  const other = comparedBy(state, model) === "slider" ? { ...state, long: null, dial: 0 } : { ...state, rules: [] };
+  return { ...requestOf(other, model), reasons: 0 };
+}
 
 // Whether there is anybody yet to make a list for.
 export const namesSomebody = (state) =>
