@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -13,10 +14,10 @@ import pytest
 from safetensors import safe_open
 
 from commands import in_a_process, milrec, succeeds
-from milrec import load
+from milrec import Split, load
 from milrec.data.downloads import NAMES
 from milrec.data.reading.formats import FORMATS, LIST_ENDINGS
-from milrec.locks import locked
+from milrec.disk.locks import locked
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
 from pausing import held
@@ -73,6 +74,10 @@ for arguments in json.loads(sys.argv[1]):
         ["evaluate", "nowhere", "split"],
         ["recommend", "nowhere", "--user", "1"],
         ["show", "model"],
+        ["items", "model", "--search", "the golden"],
+        ["recommend", "model", "--user", "nobody"],
+        ["recommend", "model", "--adopted", "nothing"],
+        ["similar", "model", "nothing"],
         ["paper", "--help"],
         ["paper", "ml-2m", "--source", "data", "--out", "run"],
         ["paper", "ml-20m", "--source", "nowhere.zip", "--out", "run"],
@@ -84,6 +89,45 @@ for arguments in json.loads(sys.argv[1]):
     command = [sys.executable, "-c", code, json.dumps(commands)]
     done = subprocess.run(command, cwd=work, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_command_checks_the_files_that_it_reads_and_show_checks_all(work, tmp_path):
+    shutil.copytree(work / "model", tmp_path / "model")
+    weights = tmp_path / "model" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    assert (
+        succeeds("items", "model", "-n", 3, cwd=tmp_path).stdout == succeeds("items", "model", "-n", 3, cwd=work).stdout
+    )
+    assert "unknown user 'nobody'" in refuses("recommend", "model", "--user", "nobody", cwd=tmp_path)
+    for command in (["show", "model"], ["recommend", "model", "--user", "u001"], ["similar", "model", "i001"]):
+        assert "file 'weights.safetensors' has changed" in refuses(*command, cwd=tmp_path)
+    for name in ("items.arrow", "adopted.arrow"):
+        shutil.copy(work / "model" / name, tmp_path / "kept")
+        (tmp_path / "model" / name).write_bytes((tmp_path / "kept").read_bytes()[:-1] + b"!")
+        assert f"file '{name}' has changed" in refuses("items", "model", cwd=tmp_path)
+        shutil.copy(tmp_path / "kept", tmp_path / "model" / name)
+    (tmp_path / "model" / "users.arrow").unlink()
+    assert "file 'users.arrow' is missing" in refuses("recommend", "model", "--user", "u001", cwd=tmp_path)
+
+
+def test_a_file_where_a_folder_is_needed_and_object_storage_are_named_for_what_they_are(work):
+    (work / "my plays.csv").write_text("user,item\na,b\n")
+    said = refuses("split", "my plays.csv", "--out", "s", cwd=work)
+    assert said == "milrec: 'my plays.csv' is a file, not a data folder; run `milrec prepare` on it first\n"
+    assert "'my plays.csv' is a file; a model folder is needed" in refuses("items", "my plays.csv", cwd=work)
+    for command in (["evaluate", "s3://bucket/mil", "split"], ["fit", "s3://bucket/mil", "--out", "m"]):
+        assert "'s3://bucket/mil' is in object storage, which only a cluster reads" in refuses(*command, cwd=work)
+
+
+def test_too_little_data_is_said_by_prepare_and_by_split(work):
+    rows = "".join(f"u{user},i{user % 7}\n" for user in range(547))
+    (work / "tiny.csv").write_text(f"user,item\n{rows}")
+    said = succeeds("prepare", "tiny.csv", "--out", "tiny", cwd=work).stderr
+    assert "note: 'tiny.csv' is small: after a split, at most 54 of 547 users can be judged" in said
+    said = succeeds("split", "tiny", "--out", "tiny-split", cwd=work).stderr
+    assert re.match(r"warning: only \d\d of 547 users have a held-out test item, so measures may be off by", said)
+    assert said.endswith("hold out more of it (--held-out)\n")
+    assert succeeds("split", "data", "--out", "again", cwd=work).stderr == ""
 
 
 def test_every_command_has_a_help_that_says_what_it_does():
@@ -104,6 +148,25 @@ def test_evaluate_writes_the_promised_json(work):
     assert "ndcg@100" in shown and "Top 200 by tail" in shown
 
 
+def test_evaluate_judges_similar_items_on_request(work):
+    plain = succeeds("evaluate", "model", "split", "--json", "plain.json", cwd=work).stdout
+    shown = succeeds("evaluate", "model", "split", "--similar", "--json", "similar.json", cwd=work).stdout
+    assert "similar_hit_rate@20" in shown and "similar" not in plain
+    without, found = (json.loads((work / name).read_text()) for name in ("plain.json", "similar.json"))
+    expected = load(work / "model").evaluate_similar(Split.load(work / "split"))
+    for key, value in expected.measures.items():
+        assert key not in without and found[key] == pytest.approx(value)
+        assert found["intervals"][key] == pytest.approx(expected.intervals[key])
+    assert found["ndcg@20"] == without["ndcg@20"]
+
+
+def test_evaluate_says_that_a_popularity_model_has_no_similar_items(work):
+    succeeds("fit", "split", "--model", "popularity", "--out", "popular", cwd=work)
+    said = refuses("evaluate", "popular", "split", "--similar", "--json", "popular.json", cwd=work)
+    assert "a popularity model has no item factors to compare" in said
+    assert not (work / "popular.json").exists()
+
+
 def test_evaluate_on_validation_gives_the_measure_of_the_weights_that_were_kept(work):
     succeeds("evaluate", "model", "split", "--on", "validation", "--json", "validation.json", cwd=work)
     facts = json.loads((work / "model" / "milrec.json").read_text())["facts"]
@@ -118,15 +181,15 @@ def test_lists_in_every_format_hold_the_same(work):
         succeeds("recommend", "model", "--all", "-n", 7, "--out", f"lists.{suffix}", cwd=work)
     rows = pq.read_table(work / "lists.parquet").to_pylist()
     lines = [json.loads(line) for line in (work / "lists.jsonl").read_text().splitlines()]
-    assert [(row["user"], row["rank"], row["item"]) for row in rows] == [
-        (line["user"], line["rank"], line["item"]) for line in lines
+    assert [(row["user"], row["position"], row["item"]) for row in rows] == [
+        (line["user"], line["position"], line["item"]) for line in lines
     ]
     assert len((work / "lists.csv").read_text().splitlines()) == len(rows) + 1
     with (work / "lists.tsv").open() as file:
         texts = list(csv.reader(file, delimiter="\t"))
-    assert texts[0][:3] == ["user", "rank", "item"]
+    assert texts[0][:3] == ["user", "position", "item"]
     assert [(user, int(rank), item) for user, rank, item, *_ in texts[1:]] == [
-        (row["user"], row["rank"], row["item"]) for row in rows
+        (row["user"], row["position"], row["item"]) for row in rows
     ]
 
 
@@ -157,7 +220,7 @@ def test_rules_and_reasons_appear_on_the_screen_and_in_a_file(work):
     asked = ["recommend", "model", "--adopted", "i001,i002", "-n", 5, "--rule", "long >= 60%", "--rule", "short >= 60%"]
     done = succeeds(*asked, "--reasons", 2, cwd=work)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
-    assert lines[0] == ["rank", "item", "title", "score", "probability", "popularity", "tail", "reasons"]
+    assert lines[0] == ["position", "item", "title", "score", "probability", "popularity", "interval", "reasons"]
     assert [line[6] for line in lines[1:]].count("long") == 3
     sentence = "at least 60 % of the list from the short tail: 2 of 3, the rules before it leave no room"
     assert done.stderr == f"note: {sentence}\n"
@@ -169,8 +232,10 @@ def test_rules_and_reasons_appear_on_the_screen_and_in_a_file(work):
     done = succeeds("recommend", "model", "--all", "-n", 6, *rules, "--out", "ruled.parquet", cwd=work)
     rows = pq.read_table(work / "ruled.parquet").to_pylist()
     assert all(row["unmet"].endswith("1 of 2, the rules before it leave no room") for row in rows)
-    assert sum(row["tail"] == "long" for row in rows if row["rank"] <= 4) == 3 * len({row["user"] for row in rows})
-    assert "lists do not meet every rule or lack reasons; see the column unmet" in done.stderr
+    assert sum(row["interval"] == "long" for row in rows if row["position"] <= 4) == 3 * len(
+        {row["user"] for row in rows}
+    )
+    assert "lists fall short of what you asked for; see the column unmet" in done.stderr
 
 
 def test_an_empty_list_says_which_rule_it_does_not_meet(work):
@@ -178,6 +243,24 @@ def test_an_empty_list_says_which_rule_it_does_not_meet(work):
     asked = ["recommend", "model", "--adopted", "i001", "--allow", "own.txt", "--rule", "long >= 1"]
     done = succeeds(*asked, cwd=work)
     assert done.stderr == "note: at least 1 of the list from the long tail: 0 of 1, the list is only 0 long\n"
+
+
+def test_a_known_user_can_have_new_items(work):
+    done = succeeds(
+        "recommend", "model", "--user", "u001", "--adopted", "i001,i002", "--rejected", "i003", "-n", 5, cwd=work
+    )
+    table = load(work / "model").recommend_new(["i001", "i002"], ["i003"], 5, user="u001")
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert lines[0][:3] == ["user", "position", "item"] and [line[2] for line in lines[1:]] == table["item"].to_pylist()
+    done = succeeds("recommend", "model", "--user", "u001", "--rejected", table["item"][0].as_py(), "-n", 5, cwd=work)
+    assert table["item"][0].as_py() not in [line.split("\t")[2] for line in done.stdout.splitlines()]
+
+
+def test_unknown_items_are_skipped_and_named_on_request(work):
+    asked = ["recommend", "model", "--adopted", "i001,nothing,i002", "--rejected", "nowhere", "-n", 5]
+    done = succeeds(*asked, "--skip-unknown", cwd=work)
+    assert done.stderr == "note: unknown items were skipped: 'nothing', 'nowhere'\n"
+    assert done.stdout == succeeds("recommend", "model", "--adopted", "i001,i002", "-n", 5, cwd=work).stdout
 
 
 def test_items_are_found_by_title(work):
@@ -194,10 +277,18 @@ def test_items_are_found_by_title(work):
         (["split", "model", "--out", "s"], "'model' is a model folder; a data folder is needed"),
         (["split", "data", "--out", "s", "--test", "nowhere"], "there is no data folder 'nowhere'"),
         (["split", "data", "--out", "s", "--test", "data"], "no adopted pair is left in the test part"),
-        (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "it does not go with --test"),
-        (["split", "data", "--out", "s", "--protocol", "users", "--held-out", "0.2"], "it does not go with --test or"),
-        (["split", "data", "--out", "s", "--held-out", "0.7"], "--held-out must be a share between 0 and 0.5"),
-        (["fit", "data", "--out", "m"], "'data' is a data folder; a split folder is needed"),
+        (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "leave out --test and --held-out"),
+        (
+            ["split", "data", "--out", "s", "--protocol", "users", "--held-out", "0.2"],
+            "leave out --test and --held-out",
+        ),
+        (
+            ["split", "data", "--out", "s", "--held-out", "0.7"],
+            "--held-out must be between 0 and 0.5 (it is used twice, for validation and test)",
+        ),
+        (["fit", "data", "--out", "m"], "'data' is a data folder; a split folder is needed (made by milrec split)"),
+        (["prepare", "data", "--out", "d"], "'data' is a milrec data folder, so there is nothing to prepare"),
+        (["report", "data", "--out", "r.html"], "'data' has no results.json; it is a data folder, not a run"),
         (["fit", "split", "--out", "model"], "already holds a model folder"),
         (["fit", "split", "--out", "data"], "holds a milrec data folder; choose another place"),
         (
@@ -217,9 +308,16 @@ def test_items_are_found_by_title(work):
         (["fit", "split", "--out", "m", "--set", "measure=mrr"], "unknown measure 'mrr'; known measures:"),
         (["fit", "split", "--out", "m", "--set", "device=cuda"], "not available"),
         (["evaluate", "model", "data"], "'data' is a data folder; a split folder is needed"),
-        (["recommend", "model"], "say who the list is for, in one way"),
+        (["recommend", "model"], "say who the list is for: --user ID"),
         (["recommend", "model", "--user", "nobody"], "unknown user 'nobody'"),
         (["recommend", "model", "--adopted", "nothing"], "unknown item 'nothing'"),
+        (
+            ["recommend", "model", "--adopted", "nothing", "--skip-unknown"],
+            "none of the adopted items is known",
+        ),
+        (["recommend", "model", "--user", "u001", "--skip-unknown"], "--skip-unknown needs --adopted"),
+        (["recommend", "model", "--user", "u001", "u002", "--adopted", "i001"], "one --user with them, not 2"),
+        (["recommend", "model", "--user", "u001", "--all", "--out", "l.csv"], "or both, or --all alone"),
         (["recommend", "model", "--all"], "--all needs --out"),
         (["recommend", "model", "--all", "--out", "lists.xlsx"], "known endings: .parquet, .csv, .tsv, .jsonl"),
         (["recommend", "model", "--all", "--out", "nowhere/lists.csv"], "folder 'nowhere' does not exist"),
@@ -239,7 +337,7 @@ def test_items_are_found_by_title(work):
         (["simulate", "--out", "d", "--users", "1"], "at least 2 users"),
         (["simulate", "--out", "d", "--users", "9" * 30], "at most a billion users and items"),
         (["simulate", "--out", "d", "--items", "9" * 30], "at most a billion users and items"),
-        (["fit", "split", "--out", "/"], "'/' is not a place for a model folder"),
+        (["fit", "split", "--out", "/"], "'/' cannot be a model folder"),
     ],
 )
 def test_a_mistake_is_answered_with_one_sentence(work, arguments, sentence):
@@ -261,7 +359,7 @@ def test_lists_of_some_users_can_be_written_to_a_file(work, tmp_path, ending, wh
 def test_a_class_and_another_model_are_not_named_together(work):
     (work / "mine.py").write_text((Path(__file__).parents[1] / "own_encoders.py").read_text())
     said = refuses("fit", "split", "--out", "m", "--model-class", "mine:Gated", "--model", "ease", cwd=work)
-    assert "--model ease is a model of milrec, not the class that --model-class names" in said
+    assert "--model ease is one of milrec's own models; give only one of --model and --model-class" in said
 
 
 def test_a_model_is_not_judged_on_another_split(work):
@@ -307,11 +405,11 @@ def test_ids_come_back_exactly_as_they_went_in(tmp_path):
         ("", [], "is empty"),
         ("user,item\n", [], "has no rows"),
         ("user,item\na,b\n", ["--value", "plays"], "has no column 'plays'; its columns are user, item"),
-        ("user,item,plays\na,b,many\n", ["--value", "plays"], "text 'many' in row 1"),
-        ("user,item,plays\na,b,1\na,c,\n", ["--value", "plays"], "no number in row 2"),
-        ("user,item,plays\na,b,NaN\n", ["--value", "plays"], "no number in row 1"),
-        ("user,item,plays\na,b,-3\n", ["--value", "plays"], "count -3 in row 1"),
-        ("user,item\n,b\n", [], "row 1 has an empty id"),
+        ("user,item,plays\na,b,many\n", ["--value", "plays"], "text 'many' in line 2"),
+        ("user,item,plays\na,b,1\na,c,\n", ["--value", "plays"], "no number in line 3"),
+        ("user,item,plays\na,b,NaN\n", ["--value", "plays"], "no number in line 2"),
+        ("user,item,plays\na,b,-3\n", ["--value", "plays"], "the count in line 2 of 'table.csv' is -3"),
+        ("user,item\n,b\n", [], "line 2 has an empty id"),
         ("who,what\na,b\n", [], "name one of who, what with --user"),
         ("user,item,stars\na,b,2\n", ["--value", "stars", "--adopt-min", "4"], "no adopted items left"),
         ("user,item,stars\na,b,2\n", ["--adopt-min", "4"], "need a column of values"),
@@ -392,7 +490,7 @@ def test_an_interrupted_fit_has_kept_its_work_however_rarely_it_writes(work):
         assert not (work / "rare.partial" / "checkpoint.safetensors").exists()
         ended = process.interrupted()
     assert ended.code == 130 and ended.error.endswith("milrec: interrupted\n") and "Traceback" not in ended.error
-    assert "to continue: milrec fit split --out rare --resume" in ended.out
+    assert f"Interrupted; to resume: milrec fit split --out rare {' '.join(rarely)} --resume\n" in ended.out
     assert (work / "rare.partial" / "checkpoint.safetensors").exists()
     shutil.rmtree(work / "rare.partial")
 
@@ -609,7 +707,7 @@ def test_lists_with_a_share_of_the_long_tail_say_what_they_cost(work):
     weighted = ("recommend", "model", "--adopted", "i001,i002", "--weights")
     succeeds(*weighted, "3,1", cwd=work)
     for weights, sentence in (
-        ("3", "--weights and --adopted must have as many entries, not 1 and 2"),
+        ("3", "--weights and --adopted must have equally many entries, not 1 and 2"),
         ("3,many", "--weights needs numbers separated by commas, e.g. 12,3"),
         ("3,0", "the weight of item 'i002' must be a number from 1e-30"),
     ):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import milrec
 from milrec.cli import app as cli
 from milrec.cli.errors import in_options
 
@@ -33,7 +34,7 @@ def test_arguments_become_options_and_nothing_else_changes(said, shown):
 
 def messages() -> list[tuple[str, str]]:
     """What the library may say, file by file: the source lines of its sentences."""
-    files = [path for path in SOURCE.rglob("*.py") if path.parent.name != "cli"]
+    files = [path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] != "cli"]
     return [(path.relative_to(SOURCE).as_posix(), path.read_text(encoding="utf-8")) for path in files]
 
 
@@ -88,3 +89,48 @@ def test_a_mistake_is_printed_in_the_words_of_the_command_line(tmp_path):
         command = [sys.executable, "-m", "milrec", *arguments]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 1 and sentence in done.stderr and "`" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fitt"], "unknown command 'fitt'; did you mean 'fit'? (help: milrec --help)"),
+        (["fit", "--ouut", "x"], "unknown option --ouut; did you mean --out? (help: milrec fit --help)"),
+        (["fit", "--usr", "x"], "unknown option --usr (help: milrec fit --help)"),
+        (["recommend", "m", "--usr", "x"], "unknown option --usr; did you mean --user? (help: "),
+        (["recommend", "m", "--n", "5"], "unknown option --n; did you mean -n? (help: "),
+        (["recommend", "m", "--json"], "unknown option --json (help: "),
+        (["split"], "DATA is missing (help: milrec split --help)"),
+        (["split", "data"], "--out is missing (help: milrec split --help)"),
+        (["recommend", "model", "--user"], "--user needs a value (help: milrec"),
+        (["similar", "model", "1", "2", "3"], "too many arguments: 2 3 (help: milrec similar --help)"),
+        (["serve", "model", "--port", "80x"], "--port must be a whole number (help: milrec serve --help)"),
+        (["prepare", "x.csv", "--out", "d", "--adopt-min", "abc"], "--adopt-min must be a number (help: "),
+        (["split", "data", "--out", "s", "--seed", "-1"], "--seed must be at least 0 (help: milrec split --help)"),
+        (
+            ["split", "d", "--out", "s", "--protocol", "foo"],
+            "must be one of 'interactions', 'users', not 'foo'",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_sentence_in_our_own_words(arguments, sentence):
+    done = milrec(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("milrec: ") and sentence in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_words_that_people_stumbled_over_stay_away():
+    assert "Resume an interrupted fit." in milrec("fit", "--help").stdout
+    shown = milrec("models").stdout
+    assert "decisions" not in shown and not re.search(r"\bD\d", shown)
+    odd = [
+        "broken off",
+        "Whom",
+        "cannot be listened on",
+        "does not go with",
+        "do not hold",
+        "replace it with --force (",
+    ]
+    for file in [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.js"), *SOURCE.rglob("*.html")]:
+        text = file.read_text(encoding="utf-8")
+        assert not [words for words in odd if words in text], file

@@ -5,17 +5,13 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pyarrow.dataset as dataset
 import pytest
-from benchmarks.cluster import workers
 
 import milrec
 from commands import milrec as command
@@ -107,32 +103,41 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-def kill_first(cluster) -> threading.Thread:
-    """Kill the first process that does milrec's work."""
-    session = str(cluster.head_node.get_session_dir_path())
+DEADLY = """
+import os
+import signal
+from pathlib import Path
 
-    def kill() -> None:
-        until = time.monotonic() + 120
-        while time.monotonic() < until:
-            if found := workers("ray::work", session):
-                os.kill(found[0], signal.SIGKILL)
-                return
-            time.sleep(0.02)
+from torch import nn
 
-    thread = threading.Thread(target=kill, daemon=True)
-    thread.start()
-    return thread
+if os.getpid() != {driver}:
+    try:
+        Path("{mark}").touch(exist_ok=False)
+    except FileExistsError:
+        pass
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Plain(nn.Module):
+    def __init__(self, n_items, n_factors):
+        super().__init__()
+        self.layer = nn.Linear(n_items, n_factors)
+
+    def forward(self, inputs):
+        return self.layer(inputs)
+"""
 
 
 def test_lists_are_the_same_though_a_worker_is_killed(cluster, place):
-    succeeds("recommend", "model", "--all", "--rule", "long >= 30%", "--out", "alone.parquet", cwd=place)
-    killer = kill_first(cluster)
-    done = succeeds(
-        *("recommend", "model", "--all", "--rule", "long >= 30%", "--out", "shared.parquet"),
-        *("--cluster", cluster.address),
-        cwd=place,
-    )
-    killer.join()
+    """The first worker that imports the class dies of it, in the middle of its task."""
+    mark = place / "killed"
+    (place / "deadly.py").write_text(DEADLY.format(driver=os.getpid(), mark=mark))
+    asked = ("recommend", "model", "--all", "--rule", "long >= 30%", "--model-class", "deadly:Plain")
+    succeeds(*asked, "--out", "alone.parquet", cwd=place)
+    assert not mark.exists()
+    done = succeeds(*asked, "--out", "shared.parquet", "--cluster", cluster.address, cwd=place)
+    assert mark.exists()
     assert "Ray: 2 nodes, 2 CPUs" in done.stderr
     assert (place / "shared.parquet").read_bytes() == (place / "alone.parquet").read_bytes()
     assert not [path.name for path in place.iterdir() if path.name.startswith(".")]
@@ -151,10 +156,10 @@ def test_lists_as_a_data_set(cluster, place):
     (place / "mine").mkdir()
     (place / "mine" / "thesis.tex").write_text("…")
     refused = command(*asked, "mine/", "--cluster", cluster.address, cwd=place)
-    assert refused.returncode == 1 and "holds something other than lists of milrec" in refused.stderr
+    assert refused.returncode == 1 and "holds files that are not milrec lists" in refused.stderr
     (place / "shared" / "notes.txt").write_text("mine")
     refused = command(*asked, "shared/", cwd=place)
-    assert refused.returncode == 1 and "holds something other than lists of milrec" in refused.stderr
+    assert refused.returncode == 1 and "holds files that are not milrec lists" in refused.stderr
     assert (place / "shared" / "notes.txt").read_text() == "mine"
 
 
@@ -216,7 +221,7 @@ def test_object_storage(cluster, place, storage):
     without = command("recommend", "s3://models/nothing", "--all", "--out", "x.csv", "--cluster", "local", cwd=place)
     assert without.returncode == 1 and "there is no milrec folder at 's3://models/nothing'" in without.stderr
     alone = command(*asked, cwd=place)
-    assert alone.returncode == 1 and "object storage is for --cluster" in alone.stderr
+    assert alone.returncode == 1 and "object storage needs --cluster" in alone.stderr
 
 
 # Bad days
@@ -243,7 +248,7 @@ def test_a_wrong_address(place):
         command(*asked, "nowhere", cwd=place)
     )
     few = command("recommend", "model", "--user", "1", "--cluster", "local", cwd=place)
-    assert "--cluster is for --all" in said(few)
+    assert "--cluster needs --all" in said(few)
 
 
 def test_another_version_on_a_node(cluster, place, monkeypatch):

@@ -13,10 +13,13 @@ from typing import Annotated
 import typer
 
 from milrec.cli.data import download, prepare, simulate, split
-from milrec.cli.errors import in_options
+from milrec.cli.errors import in_options, warnings_shown
 from milrec.cli.experiments import demo, experiment, paper, report
 from milrec.cli.fit import evaluate, fit
-from milrec.cli.lists import items, recommend, similar
+from milrec.cli.help.examples import epilog
+from milrec.cli.help.settings import FitCommand
+from milrec.cli.help.usage import usage_sentence
+from milrec.cli.lists import export, items, recommend, similar
 from milrec.cli.serve import serve, serve_demo
 from milrec.errors import FolderError, MilrecError, printable, system_sentence
 
@@ -72,10 +75,11 @@ def show(path: Annotated[Path, typer.Argument(help="A data, split, model or run 
     show_folder(open_folder(path, kind))
 
 
-_COMMANDS = (demo, download, simulate, prepare, split, fit, evaluate, recommend, similar, items, serve, serve_demo,
-             experiment, paper, report, models, show)  # fmt: skip
+_COMMANDS = (demo, download, simulate, prepare, split, fit, evaluate, recommend, similar, items, export, serve,
+             serve_demo, experiment, paper, report, models, show)  # fmt: skip
 for command in _COMMANDS:
-    app.command()(command)
+    name = command.__name__.replace("_", "-")
+    app.command(name, epilog=epilog(name), cls=FitCommand if command is fit else None)(command)
 
 
 def main() -> None:
@@ -87,9 +91,11 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # no text is too odd to print
     try:
         try:
-            app()
+            with warnings_shown():
+                code = _run()
         finally:
             sys.stdout.flush()  # here, so that an error in it is reported like any other
+        sys.exit(code)
     except MilrecError as error:
         _fail(in_options(str(error)), 1)
     except BrokenPipeError:
@@ -99,6 +105,25 @@ def main() -> None:
         _fail(system_sentence(error), 1)
     except MemoryError:
         _fail("there is not enough memory", 1)
+
+
+def _run() -> int:
+    """Run the command that the arguments name; its code."""
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except Exception as error:
+        message = getattr(error, "format_message", None)  # of typer, whose classes have moved between versions
+        if message is None:
+            raise
+        context = getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stderr.write(f"{message()}\n")
+        else:
+            params = [] if context is None else context.command.params
+            options = [name for param in params for name in param.opts if name.startswith("-")]
+            said = usage_sentence(message(), "milrec" if context is None else context.command_path, options)
+            sys.stderr.write(f"milrec: {printable(said)}\n")
+        return 2
 
 
 def _fail(sentence: str, code: int) -> None:

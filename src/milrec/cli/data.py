@@ -44,7 +44,7 @@ def download(
     say(wanted.terms)
     with bytes_bar(wanted.file_name) as report:
         archive = fetch(wanted, out, report)
-    say(f"Fetched and checked: {archive}")
+    say(f"Downloaded and checked: {archive}")
     say(f"Next: milrec prepare {archive} --out {name}")
 
 
@@ -83,14 +83,18 @@ def prepare(
         str | None, typer.Option(help="Column of ratings or counts. Without it, every row is adopted.")
     ] = None,
     time: Annotated[
-        str | None, typer.Option(help="Column of times; of several ratings of a pair, the last one counts.")
+        str | None, typer.Option(help="Column of times; if a user rates an item again, the last rating counts.")
     ] = None,
+    title: Annotated[str | None, typer.Option(help="Column of item titles, if the table has one.")] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value, e.g. test=0; if repeated, with all."),
+        typer.Option(
+            metavar="COLUMN=VALUE",
+            help="Only rows with this value, e.g. test=0; if repeated, rows must match all.",
+        ),
     ] = None,
-    adopt_min: Annotated[float | None, typer.Option(help="Ratings from this one up are adopted.")] = None,
-    reject_max: Annotated[float | None, typer.Option(help="Ratings up to this one are rejected.")] = None,
+    adopt_min: Annotated[float | None, typer.Option(help="Ratings of this or more count as adopted.")] = None,
+    reject_max: Annotated[float | None, typer.Option(help="Ratings of this or less count as rejected.")] = None,
     min_per_user: Annotated[int | None, typer.Option(help="Adopted items that a user must have.", min=1)] = None,
     min_per_item: Annotated[
         int | None, typer.Option(help="Adopters that an item must have; 0 keeps items that are only rejected.", min=0)
@@ -110,9 +114,10 @@ def prepare(
     from milrec.data.reading.columns import VALUE_NAMES, Columns
     from milrec.data.reading.read import parse_conditions
     from milrec.data.reading.sources import Allowed
+    from milrec.data.sample_size import too_small
 
     own = {"adopt_min": adopt_min, "reject_max": reject_max, "min_per_user": min_per_user, "min_per_item": min_per_item}
-    columns = Columns(user, item, value, time, parse_conditions(where or []))
+    columns = Columns(user, item, value, time, parse_conditions(where or []), title)
     wanted = Wanted(format.value, columns, titles, own, Allowed(multiline, max_expansion))
     with hands_of(cluster) as hands, progress_bar("Reading", "rows") as report:
         prepared = prepare_folder(source, wanted, out, lambda rows: report(rows, None), replace=force, hands=hands)
@@ -120,8 +125,11 @@ def prepare(
         note(in_options(prepared.note))
     if value in VALUE_NAMES[:4] and not prepared.filters.are_thresholds:
         note(f"column '{value}' is read as counts: rows above 0 are adopted; if these are ratings, give --adopt-min")
+    if small := too_small(source.name, prepared.sizes["users"], prepared.sizes["adopted"]):
+        note(small)
     limits = ", ".join(f"{name} {limit:g}" for name, limit in prepared.filters.chosen().items())
-    facts_table(f"Prepared → {out}", {**prepared.facts, "filters": limits, **prepared.sizes})
+    facts = {name: value for name, value in prepared.facts.items() if name != "note"}
+    facts_table(f"Prepared → {out}", {**facts, "filters": limits, **prepared.sizes})
 
 
 @contextmanager
@@ -154,7 +162,7 @@ def split(
     ] = None,
     rounding: Annotated[
         RoundingName,
-        typer.Option(help="The 20 % that held-out users' lists must find: to the nearest number, or cut off."),
+        typer.Option(help="Round the 20 % that held-out users' lists must find to the nearest number, or down."),
     ] = RoundingName.nearest,
     seed: Annotated[int, typer.Option(help="Same seed, same split.", min=0)] = 0,
     force: Force = False,
@@ -167,19 +175,20 @@ def split(
     from milrec.cli.output import facts_table
     from milrec.data.interactions import Interactions
     from milrec.data.splits import split_given, split_interactions, split_users
-    from milrec.storage import open_folder
+    from milrec.storage import opened_folder
 
-    manifest = open_folder(data, "data")
+    with opened_folder(data, "data") as manifest:
+        whole, share = Interactions.read_from(manifest), 0.1 if held_out is None else held_out
     facts = {"source": manifest.facts.get("source"), "data_fingerprint": manifest.fingerprint()}
-    whole, share = Interactions.read_from(manifest), 0.1 if held_out is None else held_out
     if protocol is ProtocolName.users and (test is not None or held_out is not None):
-        raise SettingsError("--protocol users holds out a tenth of the users; it does not go with --test or --held-out")
+        raise SettingsError("--protocol users holds out a tenth of the users; leave out --test and --held-out")
     if protocol is not ProtocolName.users and rounding is not RoundingName.nearest:
-        raise SettingsError("--rounding is for --protocol users")
+        raise SettingsError("--rounding needs --protocol users")
     if test is not None:
-        given = open_folder(test, "data")
+        with opened_folder(test, "data") as given:
+            later = Interactions.read_from(given)
         facts |= {"test_source": given.facts.get("source"), "test_fingerprint": given.fingerprint()}
-        divided = split_given(whole, Interactions.read_from(given), seed, share)
+        divided = split_given(whole, later, seed, share)
     elif protocol is ProtocolName.users:
         divided = split_users(whole, seed, rounding=rounding.value)
     else:

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from milrec.errors import SmallDataWarning, printable
 
 _OPTIONS = {"replace": "--force", "n": "-n", "models": "--model-class"}  # where the option is not simply called --NAME
-# Control characters, line and paragraph separators, changes of direction, halves of characters
 _ARGUMENT = re.compile(r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+)|\((?P<given>[^`]*)\))?`")
 
 
@@ -26,3 +32,20 @@ def _option(found: re.Match[str]) -> str:
         return option
     text = value[1:-1] if value[0] == value[-1] == "'" else value
     return f"{option} {shlex.quote(text)}"
+
+
+@contextmanager
+def warnings_shown() -> Iterator[None]:
+    """Within the block, what the library warns of is a line on standard error, in the words of the command line."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, SmallDataWarning):
+                sys.stderr.write(f"warning: {printable(in_options(str(message)))}\n")
+            else:
+                others(message, category, *where, **more)
+
+        warnings.simplefilter("always", SmallDataWarning)
+        warnings.showwarning = show
+        yield

@@ -23,7 +23,7 @@ Set = Annotated[
 Jobs = Annotated[int | None, typer.Option(min=1, help="Fits to run at once; by default one per core.")]
 EstimateOnly = Annotated[
     bool,
-    typer.Option("--estimate", help="Only say how many fits the run consists of and how long it takes, then stop."),
+    typer.Option("--estimate", help="Only say how many fits there are and how long they will take."),
 ]
 
 
@@ -55,7 +55,7 @@ def experiment(
     estimate: EstimateOnly = False,
     cluster: Cluster = None,
 ) -> None:
-    """Carry out a recipe: search for settings on validation, fit and evaluate every model with every seed.
+    """Run a recipe: search for settings on validation, fit and evaluate every model with every seed.
 
     Writes results.json and a report. It may be stopped at any time: the same command resumes it. Before it begins it
     says how many fits there are and, judging by a few steps of each model, how long they take.

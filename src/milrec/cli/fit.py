@@ -28,7 +28,9 @@ from milrec.models.settings import MODELS
 
 if TYPE_CHECKING:
     from milrec.evaluation.evaluation import Evaluation
+    from milrec.evaluation.similar import SimilarEvaluation
     from milrec.probability.aims import Aims
+    from milrec.recommender import Recommender
 
 
 class PartName(StrEnum):
@@ -41,14 +43,14 @@ def fit(
     out: Annotated[Path, typer.Option(help="Model folder to write.")],
     model: Annotated[
         str | None,
-        typer.Option(help=f"{', '.join(MODELS)}, or a row of the paper: see milrec models."),
+        typer.Option(help=f"{', '.join(MODELS)}, dae-large, or a model of the paper: see milrec models."),
     ] = None,
     loss: Annotated[str | None, typer.Option(help=", ".join(sorted(LOSSES)))] = None,
     set: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            help="A setting by name, e.g. epochs=30; may be repeated. A wrong name lists the right ones.",
+            help="A setting by name, e.g. epochs=30; may be repeated. They are listed below.",
             metavar="KEY=VALUE",
         ),
     ] = None,
@@ -73,11 +75,13 @@ def fit(
 
     encoders = named_classes(model_class)
     if model is None and len(encoders) > 1:
-        raise SettingsError("several classes are named; say which one to fit with --model NAME")
+        raise SettingsError("--model-class names several classes; choose one with --model NAME")
     own = encoders[0] if model is None and encoders else model
     settings = settings_for(own, loss, parse_assignments(set or []), encoders)
     if encoders and settings.model.model in MODELS:
-        raise SettingsError(f"--model {model} is a model of milrec, not the class that --model-class names; drop one")
+        raise SettingsError(
+            f"--model {model} is one of milrec's own models; give only one of --model and --model-class"
+        )
     shared = None if cluster is None else SharedFit(cluster, model_class or [])
     FolderFit(split, out, settings, seed, refit, without_users, shared).run(resume, force)
 
@@ -93,6 +97,7 @@ def evaluate(
     mean_popularity: MeanPopularity = None,
     long_bonus: LongBonus = None,
     dial: Dial = 0.0,
+    similar: Annotated[bool, typer.Option("--similar", help="Also judge `milrec similar`; takes seconds.")] = False,
     cluster: Cluster = None,
     model_class: ModelClass = None,
 ) -> None:
@@ -101,32 +106,42 @@ def evaluate(
     With --long-share 0.3, lists have 30 % of their first 20 places in the long tail, on average; what that costs is
     the difference between this evaluation and one without it.
     """
-    from milrec.storage import check_place, open_folder, write_json
+    from milrec.storage import check_place, open_manifest, write_json
 
     aims = aims_of(long_share, medium_share, short_share, mean_popularity, long_bonus)
     note_old_dial(dial)
 
     if json is not None:
         check_place(json)
-    open_folder(model, "model")
-    open_folder(split, "split")
+    open_manifest(model, "model")
+    open_manifest(split, "split")
     from milrec.cli.output import evaluation_table, say
     from milrec.cli.progress import progress_bar
     from milrec.data.splits import Split
     from milrec.recommender import Recommender
 
+    # first: a model that cannot tell which items are similar is refused before its lists are judged
+    alike = _judged_similar(Recommender.load(model, named_classes(model_class)), split, on) if similar else None
     if cluster is not None:
         found = _evaluated_on(cluster, model, split, (on.value, dial, aims, model_class or []))
     else:
         recommender, divided = Recommender.load(model, named_classes(model_class)), Split.load(split)
         with progress_bar("Evaluating", "users") as report:
             found = recommender.evaluate(divided, on.value, report, dial, **aims)
+    if alike is not None:
+        found = found.with_more(alike.measures, alike.intervals)
     if json is not None:
         write_json(json, found.as_json())
     evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
     if found.price is not None:
         said = str(found.price)
         say(f"{said[0].upper()}{said[1:]}")
+
+
+def _judged_similar(recommender: Recommender, split: Path, on: PartName) -> SimilarEvaluation:
+    from milrec.data.splits import Split
+
+    return recommender.evaluate_similar(Split.load(split), on.value)
 
 
 def _evaluated_on(address: str, model: Path, split: Path, asked: tuple[str, float, Aims, list[str]]) -> Evaluation:
@@ -136,15 +151,15 @@ def _evaluated_on(address: str, model: Path, split: Path, asked: tuple[str, floa
     from milrec.cluster.evaluation import JudgeOrder, evaluate
     from milrec.cluster.places import shared_place
     from milrec.cluster.session import joined
-    from milrec.storage import open_folder
+    from milrec.storage import open_manifest
 
     on, dial, aims, classes = asked
     with joined(address) as cluster:
         order = JudgeOrder(
             model=shared_place(str(model)),
-            model_hash=open_folder(model, "model").fingerprint(),
+            model_hash=open_manifest(model, "model").fingerprint(),
             split=shared_place(str(split)),
-            split_hash=open_folder(split, "split").fingerprint(),
+            split_hash=open_manifest(split, "split").fingerprint(),
             copied=cluster.copies,
             on=on,
             dial=dial,

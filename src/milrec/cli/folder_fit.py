@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +15,10 @@ from typing import TYPE_CHECKING
 from milrec.cli.output import note, say
 from milrec.cli.progress import FitDisplay
 from milrec.data.splits import Split
-from milrec.disk import make_folders, remove_empty, sweep
+from milrec.disk.files import make_folders, remove_empty, sweep
+from milrec.disk.locks import only_writer
 from milrec.errors import FolderError, SettingsError
-from milrec.locks import only_writer
-from milrec.storage import alone_at, open_folder, refuse_if_in_the_way, remove_file
+from milrec.storage import alone_at, open_folder, open_manifest, refuse_if_in_the_way, remove_file
 from milrec.training.sections import Shape
 from milrec.training.settings import FitSettings
 
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
     from milrec.cluster.session import Cluster
     from milrec.recommender import Recommender
     from milrec.training.progress import History, Progress
+
+
+def _resuming() -> str:
+    """The command that was given, with --resume if it has that option."""
+    given = [one for one in sys.argv[1:] if one != "--resume"]
+    command = next((one for one in given if not one.startswith("-")), None)
+    return shlex.join(["milrec", *given, *(["--resume"] if command == "fit" else [])])
 
 
 @dataclass(frozen=True)
@@ -40,9 +49,9 @@ class SharedFit:
 
         if settings.training is None:
             name = settings.model.model
-            raise SettingsError(f"model '{name}' is not fitted in steps that machines could share; leave --cluster out")
+            raise SettingsError(f"model '{name}' cannot be fitted on several machines; leave --cluster out")
         if settings.training.slices == 1:
-            note("slices is 1, so one process takes all steps; to share them, set slices (docs/scale.md)")
+            note("slices is 1, so one process does all the work; to share it, set slices (docs/scale.md)")
         with joined(self.address) as cluster:
             note(str(cluster))
             yield cluster
@@ -55,7 +64,7 @@ class SharedFit:
         checkpoint = folder_fit.refit_checkpoint if refit else folder_fit.checkpoint
         return FitOrder(
             split=shared_place(str(folder_fit.split)),
-            split_hash=open_folder(folder_fit.split, "split").fingerprint(),
+            split_hash=open_manifest(folder_fit.split, "split").fingerprint(),
             copied=cluster.copies,
             joined=refit,
             settings=settings.model_dump(mode="json"),
@@ -112,11 +121,11 @@ class FolderFit:
         refuse_if_in_the_way(self.out, "model", force)
         if self.interrupted and not resume and not force:
             raise FolderError(
-                f"'{self.partial}' holds an interrupted fit; continue it with --resume, or start over with --force"
+                f"'{self.partial}' holds an interrupted fit; resume it with --resume, or start over with --force"
             )
         if resume and not self.interrupted:
             note(f"there is no checkpoint in '{self.partial}'; the fit starts from the beginning")
-        open_folder(self.split, "split")
+        open_folder(self.split, "split")  # all of it, before a checkpoint is removed
         if not resume:
             remove_file(self.checkpoint)
             remove_file(self.refit_checkpoint)
@@ -151,9 +160,8 @@ class FolderFit:
             recommender = self._fitted(split)
             (recommender.without_users() if self.without_users else recommender).save(self.out, replace=force)
         except (KeyboardInterrupt, OSError) as error:
-            resume = f"to continue: milrec fit {self.split} --out {self.out} --resume, with the same settings"
             how = "Interrupted" if isinstance(error, KeyboardInterrupt) else "Stopped"
-            say(f"{how}; {resume if self.interrupted else 'nothing was kept'}")
+            say(f"{how}; {f'to resume: {_resuming()}' if self.interrupted else 'nothing was kept'}")
             raise
         finally:
             if not self.interrupted:
@@ -162,11 +170,13 @@ class FolderFit:
         say(f"Fitted in {time.monotonic() - started:.1f} s → {self.out}")
 
     def _fitted(self, split: Split) -> Recommender:
-        from milrec.recommender import fit, refit, refit_settings
+        from milrec.fits import fit, refit, refit_settings
 
         with FitDisplay() as display, self._steps_elsewhere() as take:
+            started = time.monotonic()
             take(self.settings, False, display.report)
             recommender = fit(split, self.settings, seed=self.seed, checkpoint=self.checkpoint, report=display.report)
+            recommender.fitted.facts["fit_seconds"] = round(time.monotonic() - started, 2)  # wherever it was fitted
         self._say_kept(recommender.fitted.history)
         if self.refit:
             with FitDisplay("Refitting") as display, self._steps_elsewhere() as take:
@@ -198,7 +208,7 @@ class FolderFit:
             for one in self.partial.iterdir()
         ):
             raise FolderError(
-                f"'{self.partial}' is needed for checkpoints, and holds other things; move it, or choose another place"
+                f"'{self.partial}' should hold checkpoints, but it holds other files; move it, or choose another place"
             )
 
     def _remove_partial(self) -> None:

@@ -17,7 +17,7 @@ from milrec.lists.partitions import is_dataset, new_dataset, part_name, write_ma
 from milrec.lists.query import Wishes
 from milrec.lists.shards import shards
 from milrec.recommender import Recommender
-from milrec.storage import Manifest, is_url, open_folder
+from milrec.storage import Manifest, is_url, open_manifest
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,17 @@ class ModelPlace:
             folder = local_folder(place, "model")
         else:
             folder = Path(place)
-        return cls(place, folder, open_folder(folder, "model").fingerprint())
+        return cls(place, folder, open_manifest(folder, "model").fingerprint())
+
+
+@dataclass(frozen=True)
+class Taste:
+    """What somebody adopted and rejected, and who that is, if known."""
+
+    adopted: list[str] | dict[str, float]
+    rejected: list[str]
+    user: str | None
+    skip_unknown: bool
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class AskedLists:
         """The same, without what users have; on a cluster, nodes leave it out themselves."""
         if self.known is None:
             return self
-        return replace(self, recommender=self.recommender.leaving_out(Interactions.read_from(self.known)))
+        return replace(self, recommender=self.recommender.leaving_out(Interactions.load(self.known.path)))
 
     def write_all(self, out: str) -> None:
         """Lists of every known user, into a file or a folder."""
@@ -122,11 +132,25 @@ class AskedLists:
         total = self.recommender.fitted.train.n_users
         say(f"{rows:,} rows for {total:,} users → {out}")
         self._note_price()
-        if n_unmet:
-            note(f"{n_unmet:,} of {total:,} lists do not meet every rule or lack reasons; see the column unmet")
+        if not n_unmet:
+            return
+        if self.wishes.get("rules") or self.wishes.get("reasons"):
+            note(f"{n_unmet:,} of {total:,} lists fall short of what you asked for; see the column unmet")
+        else:
+            note(f"{n_unmet:,} of {total:,} lists are ranked by popularity: nothing else is known about these users")
 
-    def give_new(self, adopted: list[str] | dict[str, float], rejected: list[str], out: str | None) -> None:
-        self._give(self.recommender.recommend_new(adopted, rejected, self.n, self._keep_unmet, **self.wishes), out)
+    def give_new(self, taste: Taste, out: str | None) -> None:
+        """The list of a new user, or of a known one with new items."""
+        lists = self.recommender.recommend_new(
+            taste.adopted,
+            taste.rejected,
+            self.n,
+            self._keep_unmet,
+            user=taste.user,
+            strict=not taste.skip_unknown,
+            **self.wishes,
+        )
+        self._give(lists, out)
 
     def give_known(self, users: list[str], out: str | None) -> None:
         self._give(self.recommender.recommend(users, self.n, self._keep_unmet, **self.wishes), out)

@@ -1,4 +1,4 @@
-"""The commands that make lists and look up items: recommend, similar, items."""
+"""The commands that ask a model: recommend, similar, items, export."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from milrec.cli.options import (
     MediumShare,
     ModelClass,
     ShortShare,
+    UnusedModelClass,
     aims_of,
     named_classes,
     note_old_dial,
@@ -33,12 +34,14 @@ def recommend(
     more_users: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="More users, after --user.")] = None,
     user: Annotated[list[str] | None, typer.Option(help="A known user; may be repeated.")] = None,
     adopted: Annotated[
-        str | None, typer.Option(help="Items of a new user: ID,ID,… (quote an id that has a comma).")
+        str | None,
+        typer.Option(help="Items of a new user, or new items of one --user: ID,ID,… (quote an id that has a comma)."),
     ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="How often the new user adopted each of them: NUMBER,NUMBER,…")
-    ] = None,
-    rejected: Annotated[str | None, typer.Option(help="Items that the new user rejected: ID,ID,…")] = None,
+    weights: Annotated[str | None, typer.Option(help="How often each of them was adopted: NUMBER,NUMBER,…")] = None,
+    rejected: Annotated[str | None, typer.Option(help="Items that this user rejected: ID,ID,…")] = None,
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Skip unknown items of --adopted and --rejected, and name them.")
+    ] = False,
     all: Annotated[bool, typer.Option("--all", help="Every known user; needs --out.")] = False,
     n: Annotated[int, typer.Option("-n", help="Length of a list.", min=1)] = 20,
     allow: Annotated[
@@ -74,34 +77,36 @@ def recommend(
 ) -> None:
     """Make lists: for known users, for a new user from adopted items, or for all users in one table.
 
-    Each row has rank, item, title, score (the logit; higher is better), probability (that the user adopts the item,
-    if they go on to adopt as much as was held out), popularity (adopters) and tail interval. Training and validation
-    items are left out, so that lists can be measured on the test part; for lists that go live, give the whole data set
-    with --known, and nothing that a user has or rejected is listed.
+    --user ID with --adopted ID,… makes a list for a known user who has adopted these items since the fit.
+
+    Each row has position, item, title, score (the logit; higher is better), probability (that the user adopts the item,
+    if they go on to adopt as much as was held out), popularity (adopters) and interval of the tail. Training and
+    validation items are left out, so that lists can be measured on the test part; for lists that go live, give the
+    whole data set with --known, and nothing that a user has or rejected is listed.
     A rule says how many items (or what share) of every list, or of its first places, come from the short, medium or
     long tail. A rule that cannot be met is met as far as possible; a note, or the column `unmet` of a file, then says
     so. --long-share is a mean over users instead: it takes tail items where they cost the fewest hits.
     """
+    from milrec.lists.catalogue import refuse_unknown
     from milrec.lists.rules import Rule
-    from milrec.storage import is_url, open_folder
+    from milrec.storage import is_url, open_manifest
 
     users = _users(user, more_users)
-    if sum([bool(users), adopted is not None, all]) != 1:
-        raise SettingsError("say who the list is for, in one way: --user ID, or --adopted ID,ID,…, or --all")
-    _refuse_without("--adopted", adopted, {"--rejected": rejected, "--weights": weights})
+    adopted = "" if users and rejected is not None and adopted is None else adopted
+    _check_who(users, adopted, all)
+    _refuse_without_adopted(adopted, {"--rejected": rejected, "--weights": weights, "--skip-unknown": skip_unknown})
     _refuse_other_places(model, out, all, cluster)
     taste = None if adopted is None else _taste(adopted, weights)
     rules = [Rule.parse(text) for text in rule or []]
     aims = aims_of(long_share, medium_share, short_share, mean_popularity, long_bonus)
     note_old_dial(dial)
-    allowed, excluded = _ids_in(allow), _ids_in(exclude)
-    if allowed == []:
-        raise SettingsError(f"'{allow}' allows nothing: it contains no id")
+    allowed, excluded = _allowed_in(allow), _ids_in(exclude)
     wishes: Wishes = {"allow": allowed, "exclude": excluded, "dial": dial, "rules": rules, "reasons": reasons, **aims}
+    rejections = _ids_of(rejected or "", "--rejected")
     if not is_url(model):
-        open_folder(Path(model), "model")
-    everything = None if known is None else open_folder(known, "data")
-    from milrec.cli.list_output import AskedLists, ModelPlace
+        refuse_unknown(Path(model), users, [] if skip_unknown else [*(taste or []), *rejections])
+    everything = None if known is None else open_manifest(known, "data")
+    from milrec.cli.list_output import AskedLists, ModelPlace, Taste
 
     lists = AskedLists.load(ModelPlace.of(model), everything, named_classes(model_class), n, wishes)
     if cluster is not None and out is not None:
@@ -111,15 +116,23 @@ def recommend(
     if all and out is not None:
         lists.write_all(out)
     elif taste is not None:
-        lists.give_new(taste, _ids_of(rejected or "", "--rejected"), out)
+        lists.give_new(Taste(taste, rejections, users[0] if users else None, skip_unknown), out)
     else:
         lists.give_known(users, out)
 
 
-def _refuse_without(needed: str, value: str | None, others: dict[str, str | None]) -> None:
+def _check_who(users: list[str], adopted: str | None, everybody: bool) -> None:
+    """Refuse a command that does not say who a list is for, or says too much."""
+    if (bool(users) or adopted is not None) == everybody:
+        raise SettingsError("say who the list is for: --user ID, or --adopted ID,ID,…, or both, or --all alone")
+    if adopted is not None and len(users) > 1:
+        raise SettingsError(f"--adopted and --rejected describe one user; give one --user with them, not {len(users)}")
+
+
+def _refuse_without_adopted(adopted: str | None, others: dict[str, str | bool | None]) -> None:
     for name, given in others.items():
-        if given is not None and value is None:
-            raise SettingsError(f"{name} needs {needed}; what known users adopted and rejected is known")
+        if adopted is None and given is not None and given is not False:
+            raise SettingsError(f"{name} needs --adopted")
 
 
 def _refuse_other_places(model: str, out: str | None, everybody: bool, cluster: str | None) -> None:
@@ -130,9 +143,9 @@ def _refuse_other_places(model: str, out: str | None, everybody: bool, cluster: 
     if everybody and out is None:
         raise SettingsError(f"--all needs --out FILE ({ANY_LIST_ENDING}) or --out FOLDER/")
     if cluster is not None and not everybody:
-        raise SettingsError("--cluster is for --all; a few lists take longer to hand out than to make")
+        raise SettingsError("--cluster needs --all; for a few lists, leave it out")
     if cluster is None and (is_url(model) or is_url(out or "")):
-        raise SettingsError("object storage is for --cluster; one machine reads and writes folders of its own")
+        raise SettingsError("object storage needs --cluster; without it, give a folder on this machine")
     check_list_place(out, everybody)
 
 
@@ -142,10 +155,13 @@ def similar(
     n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 20,
     model_class: ModelClass = None,
 ) -> None:
-    """Show the items that are most like an item, according to the model."""
-    from milrec.storage import open_folder
+    """Show the items that are most like an item, according to the model.
 
-    open_folder(model, "model")
+    In the last column, 1 is the nearest that the model finds for this item; do not compare it between items.
+    """
+    from milrec.lists.catalogue import refuse_unknown
+
+    refuse_unknown(model, items=[item])
     from milrec.cli.output import table_of_lists
     from milrec.recommender import Recommender
 
@@ -156,22 +172,46 @@ def items(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
     search: Annotated[str, typer.Option(help="Words of a title or how they begin, or an item id.")] = "",
     n: Annotated[int, typer.Option("-n", help="How many.", min=1)] = 20,
-    model_class: ModelClass = None,
+    model_class: UnusedModelClass = None,
 ) -> None:
-    """Find items by title, the most popular first."""
-    from milrec.storage import open_folder
+    """Find items by title, the most popular first. If no title has these words, typos are forgiven."""
+    import pyarrow as pa
 
-    open_folder(model, "model")
-    from milrec.cli.output import table_of_lists
-    from milrec.recommender import Recommender
+    from milrec.cli.output import note, table_of_lists
+    from milrec.lists.catalogue import Catalogue
+    from milrec.lists.export import item_columns
 
-    table_of_lists(Recommender.load(model, named_classes(model_class)).find_items(search, n))
+    catalogue = Catalogue.load(model)
+    found = catalogue.find_items(search, n)
+    if search and not len(found):
+        known = "no title or id matches" if catalogue.has_titles else "this model has no titles, and no id matches"
+        note(f"{known} '{search}'")
+    table_of_lists(pa.table(item_columns(catalogue, found)))
 
 
 def _users(user: list[str] | None, more: list[str] | None) -> list[str]:
     if more and not user:
         raise SettingsError(f"'{more[0]}' is unexpected; name users with --user")
     return [*(user or []), *(more or [])]
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    out: Annotated[Path, typer.Option(help="ONNX file to write, e.g. model.onnx.")],
+    model_class: ModelClass = None,
+) -> None:
+    """Write a model as an ONNX file, for other programs and languages.
+
+    The file takes what users adopted (0 or 1, or counts) or the number of a known user, gives a logit for every item,
+    and holds the ids.
+    """
+    from milrec.cli.output import say
+    from milrec.recommender import Recommender
+
+    recommender = Recommender.load(model, named_classes(model_class))
+    recommender.to_onnx(out)
+    fitted = recommender.fitted
+    say(f"{fitted.settings.model.model}, {fitted.train.n_items:,} items → {out}")
 
 
 def _taste(adopted: str, weights: str | None) -> list[str] | dict[str, float]:
@@ -185,7 +225,7 @@ def _taste(adopted: str, weights: str | None) -> list[str] | dict[str, float]:
     except ValueError:
         raise SettingsError("--weights needs numbers separated by commas, e.g. 12,3") from None
     if len(values) != len(ids):
-        raise SettingsError(f"--weights and --adopted must have as many entries, not {len(values)} and {len(ids)}")
+        raise SettingsError(f"--weights and --adopted must have equally many entries, not {len(values)} and {len(ids)}")
     if len(set(ids)) < len(ids):
         raise SettingsError("with --weights, each item of --adopted must be given once")
     return dict(zip(ids, values, strict=True))
@@ -198,6 +238,13 @@ def _ids_of(text: str, option: str) -> list[str]:
     except csv.Error:
         raise SettingsError(f"{option} needs ids separated by commas, with quotes only around a whole id") from None
     return [field for row in rows for field in row if field != ""]
+
+
+def _allowed_in(path: Path | None) -> list[str] | None:
+    ids = _ids_in(path)
+    if ids == []:
+        raise SettingsError(f"'{path}' contains no ids, so nothing could be listed")
+    return ids
 
 
 def _ids_in(path: Path | None) -> list[str] | None:

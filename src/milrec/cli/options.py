@@ -21,7 +21,7 @@ _TAIL = "The list's tail (one of these)"
 LongShare = Annotated[
     float | None,
     typer.Option(
-        help="Share of the list from the long tail, e.g. 0.3: a mean over users, at the least cost in expected hits.",
+        help="Share of the list from the long tail, e.g. 0.3: on average over users, for the fewest adoptions lost.",
         rich_help_panel=_TAIL,
     ),
 ]
@@ -29,7 +29,7 @@ MediumShare = Annotated[float | None, typer.Option(help="The same for the medium
 ShortShare = Annotated[float | None, typer.Option(help="The same for the short tail, the hits.", rich_help_panel=_TAIL)]
 MeanPopularity = Annotated[
     float | None,
-    typer.Option(help="Adopters of a listed item, at most: a mean over items and users.", rich_help_panel=_TAIL),
+    typer.Option(help="The most adopters that listed items may have, on average.", rich_help_panel=_TAIL),
 ]
 LongBonus = Annotated[
     float | None,
@@ -52,13 +52,15 @@ ModelClass = Annotated[
     ),
 ]
 
+UnusedModelClass = Annotated[list[str] | None, typer.Option("--model-class", hidden=True)]  # no model is built
+
 Cluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
         metavar="local|auto|HOST:PORT",
-        help="Do it on a Ray cluster: one started on this machine, the one that it is part of, or the one at an "
-        "address. The result is the same. Needs the extra: pip install 'milrec\\[cluster]'.",
+        help="Run on a Ray cluster: start one on this machine (local), join the one it is part of (auto), or join "
+        "the one at an address. The result is the same. Needs the extra: pip install 'milrec\\[cluster]'.",
     ),
 ]
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import shutil
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +25,7 @@ from milrec.probability.calibration import Calibration
 from milrec.records import TAIL_NAMES, damaged
 from milrec.results import FitHistory, Results
 from milrec.storage import Manifest
-from milrec.training.presets import PAPER_MODELS, own_settings
+from milrec.training.presets import LARGER, PAPER_MODELS, own_settings
 from milrec.training.settings import FitSettings
 
 if TYPE_CHECKING:
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
     from milrec.evaluation.evaluation import Evaluation
     from milrec.experiments.estimate import Estimate
 
-_NUMBERS = ("rank", "score", "probability", "popularity", "cosine", "weight")
-_SHOWN = ("recall@1", "recall@20", "ndcg@20", "ndcg@100", "novelty_ndcg@100", "coverage@20", "true_ndcg@20")
+_NUMBERS = ("position", "score", "probability", "popularity", "blend", "own")
+_RUN_WIDTH = 100  # columns of the table and the words at the end of a run, if the terminal has as many
 
 
 def say(text: str) -> None:
@@ -54,13 +57,15 @@ def facts_table(title: str, facts: Mapping[str, Any]) -> None:
 
 def evaluation_table(title: str, found: Evaluation) -> None:
     """All means with their intervals, then the shares of the tail."""
+    from milrec.evaluation.tables import figure, interval
+
     table = Table(title=_shown(title), title_justify="left")
     table.add_column("measure")
     table.add_column("mean", justify="right")
     table.add_column("95 % interval", justify="right")
     for name, value in found.measures.items():
-        low, high = found.intervals.get(name, (None, None))
-        table.add_row(name, _number(value), "" if low is None or high is None else f"{_number(low)} – {_number(high)}")
+        low, high = found.intervals.get(name, (math.nan, math.nan))
+        table.add_row(name, figure(name, value), interval(name, low, high))
     _console().print(table)
     shares = ", ".join(f"{name} {found.top_shares[name]:.1f} %" for name in TAIL_NAMES)
     say(
@@ -75,27 +80,39 @@ def evaluation_table(title: str, found: Evaluation) -> None:
 
 
 def measures_table(results: Results) -> None:
-    """The models of a run, one per row, with the best value of each column in bold."""
-    evaluations = [run.evaluation for run in results.models]
-    shown = [name for name in _SHOWN if any(one.mean(name) is not None for one in evaluations)]
-    best = {name: max(value for one in evaluations if (value := one.mean(name)) is not None) for name in shown}
-    several_seeds = len({run.seed for run in results.models}) > 1
+    """The models of a run, one per row, by the three headline measures: those in front are green."""
+    from milrec.report.summary import entries_of
+    from milrec.report.tables import headline_bars
+    from milrec.report.verdict import Scene
+
+    scene = Scene(results, entries_of(results))
     table = Table(title=_shown(results.title), title_justify="left")
-    table.add_column("model", no_wrap=True)
-    for name in [*shown, "short / medium / long %"]:
-        table.add_column(name, justify="right")
-    for run in results.models:
-        values = [(run.evaluation.mean(name), best[name]) for name in shown]
-        share = run.evaluation.top_200_share
-        shares = "–" if share is None else " / ".join(f"{share.of(tail):.0f}" for tail in TAIL_NAMES)
-        label = f"{run.name} (seed {run.seed})" if several_seeds else run.name
-        table.add_row(_shown(label), *(_measure_cell(value, most) for value, most in values), shares)
-    _console().print(table)
+    table.add_column("model")
+    for headline in scene.headlines:
+        table.add_column(f"{headline.name}\n{headline.technical}", justify="right", no_wrap=True)
+    for entry, bars in headline_bars(scene):
+        shown = [f"{bar.text} ({bar.below})" if bar.below else bar.text for bar in bars]
+        cells = [f"[bold green]{text}[/]" if bar.in_front else text for text, bar in zip(shown, bars, strict=True)]
+        table.add_row(_shown(entry.title), *cells)
+    _console(_RUN_WIDTH).print(table)
+
+
+def say_verdict(results: Results) -> None:
+    """What a run found, in words, wrapped to the terminal."""
+    from milrec.report.verdict import verdict
+
+    width = min(_RUN_WIDTH, max(40, shutil.get_terminal_size((_RUN_WIDTH, 24)).columns))
+    say("")
+    for sentence in verdict(results):
+        for line in textwrap.wrap(printable(sentence), width, break_long_words=False, break_on_hyphens=False):
+            say(line)
+    say("")
 
 
 def beside_paper_table(results: Results) -> None:
     """Each figure of a run next to the paper's; differences only where the data are the paper's."""
-    from milrec.report import paper, tables
+    from milrec.report import paper
+    from milrec.report.beside import beside_paper
     from milrec.report.summary import entries_of
 
     reference = paper.reference(results)
@@ -105,7 +122,7 @@ def beside_paper_table(results: Results) -> None:
     table.add_column("measure", no_wrap=True)
     for name in ("ours", "paper", "difference"):
         table.add_column(name, justify="right")
-    for part in tables.beside_paper(entries_of(results), reference, results.data.interval_cuts):
+    for part in beside_paper(entries_of(results), reference, results.data.interval_cuts):
         for row in part.rows:
             for (measure, _), cell in zip(part.columns, row.cells, strict=True):
                 cells = (row.name, measure, cell.text, cell.theirs, cell.difference or "–")
@@ -130,12 +147,6 @@ def estimate_table(estimate: Estimate) -> None:
         times = (duration(part.final_seconds), duration(part.seconds)) if part.seconds else ("–", "–")
         table.add_row(_shown(part.name), str(part.left.trials), str(part.left.fits), steps, step, *times)
     _console().print(table)
-
-
-def _measure_cell(value: float | None, best: float) -> str:
-    if value is None:
-        return "–"
-    return f"[bold green]{value:.3f}[/]" if value == best else f"{value:.3f}"
 
 
 def table_of_lists(lists: pa.Table) -> None:
@@ -164,6 +175,8 @@ def models_table() -> None:
     table.add_section()
     for name, kind in MODELS.items():
         table.add_row(name, kind.title, *_own_cells(own_settings(name)))
+        for larger in (own for own, (model, _) in LARGER.items() if model == name):
+            table.add_row(larger, f"{kind.title}, larger", *_own_cells(own_settings(larger)))
     _console().print(table)
     say("The first rows are the paper's settings, stopped early on validation; --set patience=0 runs them to the end.")
     say("Losses:")
@@ -270,10 +283,6 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _number(value: float) -> str:
-    return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}"
-
-
 def _cell(value: Any, column: str) -> str:
     if value is None:
         return ""
@@ -281,6 +290,8 @@ def _cell(value: Any, column: str) -> str:
     return format(value, digits) if isinstance(value, float) else str(value)
 
 
-def _console() -> Console:
+def _console(most: int = 150) -> Console:
     """Wide enough for a table even if the width of the terminal is not known."""
-    return Console(width=None if sys.stdout.isatty() else 150)
+    if not sys.stdout.isatty():
+        return Console(width=most)
+    return Console(width=min(most, shutil.get_terminal_size().columns) if most < 150 else None)

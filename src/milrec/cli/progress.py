@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from milrec.errors import printable
 from milrec.experiments.protocol import Done, GivenUp, Job, Judging, Outcome
 from milrec.experiments.protocol import Progress as JobProgress
 from milrec.interrupts import Interruptible
+from milrec.report.names import plain_names
 
 if TYPE_CHECKING:
     from milrec.training.progress import Progress as FitProgress
@@ -108,7 +110,8 @@ def _state(now: FitProgress) -> str:
 class RunDisplay:
     """A bar for all jobs of a run, with the time left, and one for each job that is running."""
 
-    def __init__(self, n_jobs: int) -> None:
+    def __init__(self, n_jobs: int, names: Sequence[str] = ()) -> None:
+        self.names = {name: plain.title for name, plain in plain_names(names).items()}  # of the models, for people
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=10),
@@ -132,7 +135,7 @@ class RunDisplay:
     def progress(self, job: Job, event: JobProgress) -> None:
         self.bars.start()
         if job.name not in self.rows:
-            self.rows[job.name] = self.bars.add_task(escape(printable(job.title)), total=None, note="")
+            self.rows[job.name] = self.bars.add_task(escape(printable(self.title(job))), total=None, note="")
         if isinstance(event, Judging):
             done, shown = event.judged, "evaluating, left ≤"
         else:
@@ -147,7 +150,14 @@ class RunDisplay:
             self.bars.remove_task(self.rows.pop(job.name))
         self.n_ended += 1
         self.bars.update(self.all, completed=self.n_ended, note=f"{self.n_ended} of {self.n_jobs}, left ≈")
-        self.stage(f"{job.title}: {outcome_text(outcome)}")
+        self.stage(f"{self.title(job)}: {outcome_text(outcome)}")
+
+    def title(self, job: Job) -> str:
+        """A job's title begins with the name of its model: the plain name is put in its place."""
+        for end in (len(job.title), *(found.start() for found in re.finditer("[,:] ", job.title))):
+            if job.title[:end] in self.names:
+                return self.names[job.title[:end]] + job.title[end:]
+        return job.title
 
 
 def outcome_text(outcome: Outcome) -> str:

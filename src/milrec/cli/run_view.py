@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from milrec.cli.output import beside_paper_table, estimate_table, measures_table, note, say
+from milrec.cli.output import beside_paper_table, estimate_table, measures_table, note, say, say_verdict
 from milrec.cli.progress import RunDisplay
 from milrec.errors import FitError
 from milrec.experiments.estimate import Estimate
@@ -26,7 +26,7 @@ def run_in_view(
 ) -> Path:
     """Carry out a recipe, show its table and write its report; jobs that failed are named at the end."""
     n_jobs = sum(recipe.n_trials(entry) + len(entry.seeds(recipe.seeds)) for entry in recipe.models)
-    with RunDisplay(n_jobs) as display:
+    with RunDisplay(n_jobs, [entry.name for entry in recipe.models]) as display:
 
         def announce(size: Estimate) -> None:
             for sentence in size.sentences():
@@ -41,9 +41,11 @@ def run_in_view(
     if not results.models:
         raise FitError(f"every model failed ({failures})")
     table(results)
+    say_verdict(results)
     page = write_report(results, out / "report.html")
     if failures:
-        raise FitError(f"the run ended with failures, which the same command tries again: {failures}")
+        say(f"Report: {page}")
+        raise FitError(f"the run ended with failures; run the same command to try them again: {failures}")
     return page
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import ipaddress
+import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,7 +57,7 @@ def serve(
         typer.Argument(metavar="MODEL...", help="Model folders: FOLDER or NAME=FOLDER. The first is the default."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8000,
     known: Annotated[
         Path | None, typer.Option(help="Data folder: items that users have or rejected there are never listed.")
     ] = None,
@@ -75,7 +77,7 @@ def serve(
         typer.Option(help="Folder for the server's private copies of the models; by default beside each model."),
     ] = None,
     processes: Annotated[
-        int, typer.Option(min=1, max=64, help="Processes that serve; they share the socket and the models' memory.")
+        int, typer.Option(min=1, max=64, help="How many processes serve; they share the socket and the models' memory.")
     ] = 1,
     together: Annotated[int, typer.Option(min=1, help="The most requests that are scored together.")] = 256,
     model_class: ModelClass = None,
@@ -147,10 +149,21 @@ def _serve(plan: Plan, folders: Folders, taken: socket.socket, processes: int) -
         say(f"Serving {', '.join(folders.names)} at {url} (the page) and {url}/docs (the API). Press Ctrl-C to stop.")
         sys.stdout.flush()
 
-    if processes == 1:
-        serve_alone(plan, folders, named_classes(plan.model_classes), taken, started)
-    else:
-        serve_together(processes, plan, folders, taken, started)
+    with _ended_by_sigterm():
+        if processes == 1:
+            serve_alone(plan, folders, named_classes(plan.model_classes), taken, started)
+        else:
+            serve_together(processes, plan, folders, taken, started)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends a server that is still starting: without a handler, the first process of a container ignores it."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def serve_part() -> None:
@@ -198,7 +211,7 @@ def serve_demo(
         "milrec-serve-demo"
     ),
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8000,
 ) -> None:
     """Simulate a catalogue, fit three models to it and serve them: the explorer page in about a minute."""
     from milrec.server.process import bound

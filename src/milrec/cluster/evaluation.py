@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from milrec.cluster.lists import Told, named_encoders
+from milrec.cluster.lists import named_encoders
 from milrec.cluster.places import local_folder
-from milrec.cluster.session import Cluster
+from milrec.cluster.session import Cluster, Told
 from milrec.cluster.tasks import Note
 from milrec.data.splits import Split
 from milrec.evaluation.evaluation import Evaluation
@@ -45,22 +44,9 @@ def evaluate(cluster: Cluster, order: JudgeOrder, told: Told) -> Evaluation:
     cluster.check([], [order.model, order.split])
     text = order.text
     judge = _judge(text)
-    finished: dict[int, int] = {}
-
-    def noted(notes: dict[str, Any]) -> None:
-        for name, done in notes.items():
-            number = int(name.rpartition("-")[2])
-            finished[number] = max(done, finished.get(number, 0))
-        told(min(sum(finished.values()), judge.n_users), judge.n_users)
-
-    def sums() -> Iterator[Sums]:
-        groups = shards(judge.n_users)
-        calls = [(text, users.start, users.stop) for users in groups]
-        for number, found in enumerate(cluster.in_order("judge", calls, noted)):
-            finished[number] = len(groups[number])
-            yield found
-
-    return judge.result(sums())
+    groups = shards(judge.n_users)
+    calls = [(text, users.start, users.stop) for users in groups]
+    return judge.result(cluster.in_shards("judge", calls, [len(users) for users in groups], told))
 
 
 def judge_shard(note: Note, text: str, first: int, last: int) -> Sums:

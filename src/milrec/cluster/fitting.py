@@ -22,7 +22,7 @@ from milrec.cluster.lists import named_encoders
 from milrec.cluster.places import local_folder
 from milrec.cluster.session import Cluster, Node
 from milrec.data.splits import Split
-from milrec.disk import draft_folder
+from milrec.disk.files import draft_folder
 from milrec.errors import ClusterError, FitError, MilrecError, SettingsError, first_line, system_sentence
 from milrec.training.progress import Progress, Watch
 from milrec.training.settings import GradientFit, fit_settings
@@ -80,7 +80,7 @@ def refuse_unshared(cluster: Cluster, order: FitOrder) -> None:
     """Refuse a fit that is not taken in steps, or a driver that Ray Train cannot work with."""
     if order.settings.get("training") is None:
         name = order.settings["model"]["model"]
-        raise SettingsError(f"model '{name}' is not fitted in steps that machines could share; leave `cluster` out")
+        raise SettingsError(f"model '{name}' cannot be fitted on several machines; leave `cluster` out")
     if cluster.remote_driver:
         raise SettingsError("Ray Train does not work through ray://; fit on a node of the cluster, or submit a job")
 
@@ -114,7 +114,7 @@ def _trainer(cluster: Cluster, order: FitOrder, storage: Path) -> Any:
 def _report(cluster: Cluster, report: Callable[[Progress], None]) -> None:
     noted = cluster.notes().get(_NOTE)
     if noted is not None and "iteration" in noted:
-        report(Progress(**noted))
+        report(Progress(**{name: value for name, value in noted.items() if name != "finished"}))
 
 
 def _refuse_unfinished(cluster: Cluster, failure: list[BaseException], checkpoint: Path) -> None:
@@ -123,9 +123,9 @@ def _refuse_unfinished(cluster: Cluster, failure: list[BaseException], checkpoin
     if "error" in noted:
         raise FitError(noted["error"])
     if failure:
-        raise ClusterError(f"Ray Train gave the fit up ({first_line(failure[0])}); to go on, add `resume=True`")
+        raise ClusterError(f"Ray Train gave up on the fit ({first_line(failure[0])}); to continue, add `resume=True`")
     if not noted.get("finished") or not checkpoint.exists():
-        raise ClusterError(f"Ray Train ended the fit before its last step; '{checkpoint}' has what there is")
+        raise ClusterError(f"Ray Train ended the fit early; what was done is in '{checkpoint}'")
 
 
 def _interrupt(cluster: Cluster, group: threading.Thread) -> None:
@@ -199,16 +199,18 @@ class _Reports:
 
     def __init__(self, ray: Any, pages: Any) -> None:
         self.ray, self.pages, self.noted_at = ray, pages, 0.0
+        self.last: dict[str, Any] = {}
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
+        self.last = {name: value for name, value in vars(progress).items() if name != "history"}
         if now - self.noted_at < _POLL and progress.iteration != progress.total:
             return
         self.noted_at = now
-        self.pages.put.remote(_NOTE, {name: value for name, value in vars(progress).items() if name != "history"})
+        self.pages.put.remote(_NOTE, self.last)
         if self.ray.get(self.pages.read.remote()).get("stop"):
             raise KeyboardInterrupt
 
     def finish(self) -> None:
         """All steps are taken, and the checkpoint says so."""
-        self.ray.get(self.pages.put.remote(_NOTE, {"finished": True}))
+        self.ray.get(self.pages.put.remote(_NOTE, {**self.last, "finished": True}))

@@ -6,12 +6,11 @@ byte for byte that of one machine. Parts of a data set are its files.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -21,10 +20,10 @@ from typing import Any
 import pyarrow as pa
 
 from milrec.cluster.places import empty_place, joined_place, local_folder, refuse_used, send_file, send_text
-from milrec.cluster.session import Cluster
+from milrec.cluster.session import Cluster, Told
 from milrec.cluster.tasks import Note
 from milrec.data.interactions import Interactions
-from milrec.disk import sync_file
+from milrec.disk.files import sync_file
 from milrec.errors import ClusterError
 from milrec.lists.export import write_batches
 from milrec.lists.partitions import MANIFEST, Part, manifest_text, new_dataset, part_name, write_manifest, write_part
@@ -32,9 +31,7 @@ from milrec.lists.rules import rule_of
 from milrec.lists.shards import shards
 from milrec.models.encoders import import_encoder
 from milrec.recommender import Recommender
-from milrec.storage import is_url, new_file, open_folder
-
-Told = Callable[[int, int], None]  # users that are done, and all users
+from milrec.storage import file_hash, is_url, new_file, open_folder
 
 
 @dataclass(frozen=True)
@@ -129,17 +126,7 @@ def _parts(cluster: Cluster, task: str, order: ListOrder, n_users: int, out: str
     """What a task gives for each shard, in order."""
     groups, text = shards(n_users), order.text
     calls = [(text, number, users.start, users.stop, out) for number, users in enumerate(groups)]
-    finished: dict[int, int] = {}
-
-    def noted(notes: dict[str, Any]) -> None:
-        for name, done in notes.items():
-            number = int(name.rpartition("-")[2])
-            finished[number] = max(done, finished.get(number, 0))
-        told(min(sum(finished.values()), n_users), n_users)
-
-    for number, part in enumerate(cluster.in_order(task, calls, noted)):
-        finished[number] = len(groups[number])
-        yield part
+    return cluster.in_shards(task, calls, [len(users) for users in groups], told)
 
 
 def _checked_batches(path: Path, digest: str) -> Iterator[pa.RecordBatch]:
@@ -152,10 +139,9 @@ def _checked_batches(path: Path, digest: str) -> Iterator[pa.RecordBatch]:
 
 def _refuse_changed(path: Path, digest: str) -> None:
     if not path.exists():
-        raise ClusterError(f"'{path}' was written by a node, and is not there; use a folder that all nodes share")
-    with path.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != digest:
-            raise ClusterError(f"'{path}' has changed since a node wrote it: its hash differs")
+        raise ClusterError(f"a node wrote '{path}', but it cannot be seen from here; use a folder that all nodes share")
+    if file_hash(path) != digest:
+        raise ClusterError(f"'{path}' has changed since a node wrote it: its hash differs")
 
 
 # ---- on the nodes ----
@@ -229,8 +215,7 @@ def _write_arrow(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schem
         for batch in batches:
             writer.write_batch(batch)
     sync_file(path)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_hash(path)
 
 
 @lru_cache(maxsize=1)

@@ -20,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from milrec.disk import draft_folder, parse_json, sweep
+from milrec.disk.files import draft_folder, parse_json, sweep
+from milrec.disk.locks import locked
 from milrec.errors import ClusterError, FolderError, SettingsError, first_line
-from milrec.locks import locked
 from milrec.storage import MANIFEST, is_url, open_folder
 
 _KEPT = 8  # folders in the cache of a node
@@ -220,7 +220,7 @@ def _opened(place: str) -> tuple[Any, str]:
     try:
         system, path = fs.FileSystem.from_uri(place)
     except (pa.ArrowException, ValueError) as error:
-        raise SettingsError(f"'{place}' is not a place that Arrow can open ({first_line(error)})") from None
+        raise SettingsError(f"'{place}' cannot be opened ({first_line(error)})") from None
     return system, path.rstrip("/")
 
 

@@ -55,7 +55,7 @@ class Nodes:
             found = list(self.cluster.in_order("read", calls, partial(_told, report)))
         except DataError:
             return Here().read(blocks, filters, spill, report)
-        checks = ValueChecks(filters, blocks.source)
+        checks = ValueChecks(filters, blocks.place)
         pieces = []
         for one in found:
             if not blocks.add(one["blocks"]):
@@ -98,7 +98,7 @@ def read_files(note: Note, asked: str, files: list[str], folder: str) -> dict[st
             raise ClusterError(f"a node does not see '{file}'; use a folder that all nodes share")
     columns, filters = Columns(**given["columns"]), Filters(**given["filters"])
     blocks = Blocks([Path(file) for file in files], columns, given["kind"], Allowed(**given["allowed"]))
-    checks, place = ValueChecks(filters, blocks.source), _new(folder, "piece")
+    checks, place = ValueChecks(filters, blocks.place), _new(folder, "piece")
     with _removed_on_error(place):
         piece = Piece.new(place, blocks.columns)
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import time
 import uuid
 from collections import deque
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from milrec.cluster.tasks import Look, Notebook, look, work
-from milrec.errors import ClusterError, DataError, SettingsError, first_line
+from milrec.errors import ClusterError, DataError, SettingsError, counted, first_line
 from milrec.kernels.threads import available
 from milrec.storage import MANIFEST, is_url
 
@@ -28,8 +29,11 @@ _RETRIES = 5  # of a task whose process or node died
 _PATIENCE = 60.0  # seconds that a node may take to answer
 _POLL = 0.25  # seconds between two looks at the progress
 _AHEAD = 2  # tasks for each CPU that are handed out before others are done
+_GREETING_SECONDS = 5.0  # that a cluster may take to answer at all
+_FRAME_HEAD, _SETTINGS_FRAME = 9, 4  # of HTTP/2: the bytes before a frame's content, and the type of a first frame
 _MOST_WAITING = 16  # results that wait for one before them
 
+Told = Callable[[int, int], None]  # users that are done, and all users
 Notes = Callable[[dict[str, Any]], None]  # is shown what tasks have noted, by task
 
 
@@ -74,7 +78,7 @@ class Cluster:
         """How large it is, and how long it took to start."""
         nodes = self.nodes()
         n_cpus = sum(node.n_cpus for node in nodes)
-        return f"Ray: {_counted(len(nodes), 'node')}, {_counted(n_cpus, 'CPU')}; {self.seconds:.1f} s to start"
+        return f"Ray: {counted(len(nodes), 'node')}, {counted(n_cpus, 'CPU')}; {self.seconds:.1f} s to start"
 
     def check(self, written: Sequence[Path], read: Sequence[str] = ()) -> None:
         """Refuse a cluster with a node that has another milrec, or does not see what has to be shared.
@@ -119,6 +123,19 @@ class Cluster:
         finally:
             self._cancel(list(running))
 
+    def in_shards(self, task: str, calls: Sequence[Sequence[Any]], sizes: Sequence[int], told: Told) -> Iterator[Any]:
+        """The same for shards of these sizes; `told` hears how many users are done, and how many there are."""
+        done = [0] * len(sizes)
+
+        def noted(notes: dict[str, Any]) -> None:
+            for name, number in ((f"{task}-{place}", place) for place in range(len(sizes))):
+                done[number] = max(done[number], notes.get(name, 0))
+            told(sum(done), sum(sizes))
+
+        for number, found in enumerate(self.in_order(task, calls, noted)):
+            done[number] = sizes[number]
+            yield found
+
     def _cancel(self, running: list[Any]) -> None:
         """End tasks, and wait until they have: Ray does not bear it if a driver leaves in the middle of that."""
         for one in running:
@@ -150,7 +167,7 @@ class Cluster:
         except self.ray.exceptions.RayTaskError as error:
             raise error.as_instanceof_cause() from None
         except self.ray.exceptions.RayError as error:
-            raise ClusterError(f"a task could not be done, though it was tried again ({_said(error)})") from None
+            raise ClusterError(f"a task failed, even when tried again ({_said(error)})") from None
         if "error" in found:
             raise (DataError if found["of_data"] else ClusterError)(found["error"])
         return found["result"]
@@ -190,10 +207,6 @@ def _first_file(place: str) -> str:
     """What shows that a node sees a place: the manifest of a milrec folder, or the file itself."""
     manifest = Path(place) / MANIFEST
     return str(manifest if manifest.exists() else place)
-
-
-def _counted(number: int, name: str) -> str:
-    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
 
 
 def _there(folder: Path) -> Path:
@@ -250,7 +263,8 @@ def _init(ray: Any, address: str) -> None:
     elif address != "auto":
         _refuse_unreachable(address)
     try:
-        ray.init(address, **quiet)
+        with _silenced():
+            ray.init(address, **quiet)
     except Exception as error:  # Ray raises many kinds
         if address == "local":
             raise ClusterError(f"Ray cannot be started on this machine ({_said(error)})") from None
@@ -258,14 +272,45 @@ def _init(ray: Any, address: str) -> None:
         raise ClusterError(f"{where} ({_said(error)}); start Ray with: ray start") from None
 
 
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Ray's own libraries write to standard error what they try in vain; the exception says it in one sentence."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
 def _refuse_unreachable(address: str) -> None:
+    """Ray itself would try for minutes; this takes seconds."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise SettingsError(f"`cluster` must be local, auto, HOST:PORT or ray://HOST:PORT, not '{address}'")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_GREETING_SECONDS) as connection:
+            encrypted = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+            if not encrypted and not _speaks_http2(connection):
+                raise ClusterError(f"what answers at '{address}' is not a Ray cluster; check the host and the port")
     except OSError as error:
         raise ClusterError(f"no Ray cluster answers at '{address}' ({error.strerror or error})") from None
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+    """Whether the other side greets as Ray's gRPC does: with a frame of settings, before anything else (RFC 9113)."""
+    connection.settimeout(_GREETING_SECONDS)
+    try:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS_FRAME, 0, 0, 0, 0, 0]))
+        head = b""
+        while len(head) < _FRAME_HEAD and (more := connection.recv(_FRAME_HEAD - len(head))):
+            head += more
+    except OSError:
+        return False
+    return len(head) == _FRAME_HEAD and head[3] == _SETTINGS_FRAME
 
 
 def _opened_notebook(ray: Any, name: str, address: str) -> Any:
