@@ -9,17 +9,17 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 MILREC_TEST_DATA ?= $(abspath $(wildcard ../shared/data))
 export MILREC_TEST_DATA
 
-.PHONY: demo serve-demo test check format browser ml-1m bench bench-serve soak torture clean
-.PHONY: bench-cluster bench-large bench-growth bench-replicas
+.PHONY: demo serve-demo test check format browser proxy ml-1m bench bench-serve soak torture clean
+.PHONY: bench-cluster bench-large bench-growth bench-replicas docs
 
 demo: $(VENV)/.installed
 	$(BIN)/milrec demo --out milrec-demo
 
 # The explorer page on a simulated catalogue, at http://127.0.0.1:8000.
-serve-demo: $(VENV)/.installed-serve
+serve-demo: $(VENV)/.installed
 	$(BIN)/milrec serve-demo --out milrec-serve-demo
 
-test: check browser
+test: check browser proxy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: $(VENV)/.installed-test
@@ -32,7 +32,11 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-.PHONY: coverage package sbom hooks
+.PHONY: coverage package sbom hooks screenshots
+
+# The pictures in docs/pictures, from the pages of `milrec serve-demo` and the report of `milrec demo`.
+screenshots: browser $(VENV)/.installed-test
+	$(BIN)/python tools/screenshots.py
 
 # The tests again, with the lines of the package that they reach; fails below the floor in pyproject.toml.
 coverage: browser $(VENV)/.installed-test
@@ -46,6 +50,11 @@ package: $(VENV)/.installed-dev
 sbom: $(VENV)/.installed-test
 	$(BIN)/python tools/sbom.py
 
+# The documentation as a site, in build/site; a broken link, or a page that nothing leads to, fails.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "to read it: $(BIN)/python -m http.server --directory build/site, then http://127.0.0.1:8000"
+
 # Git checks each commit from now on, as .pre-commit-config.yaml says.
 hooks: $(VENV)/.installed-dev
 	$(BIN)/pre-commit install
@@ -56,13 +65,25 @@ ml-1m: $(VENV)/.installed
 	test -d runs/ml-1m-data || $(BIN)/milrec prepare $(DATA) --out runs/ml-1m-data
 	$(BIN)/milrec experiment experiments/defaults.toml --data runs/ml-1m-data --out runs/ml-1m
 
+# Every figure, table, page and screenshot of the docs from kept results; only docs/bench.svg and its tables take a `make bench`.
+.PHONY: results pictures
+pictures: results screenshots
+
+# Every page, figure and table of the docs and the README from the results that are kept in docs/results; the tables of
+# `make bench` in docs/performance.md are typed from a run.
+results: $(VENV)/.installed
+	$(BIN)/python experiments/keep.py --all
+	$(BIN)/python -m experiments.tables
+	$(BIN)/python -m experiments.peers.page
+	$(BIN)/python -m benchmarks.growth --kept docs/results/scale/growth.json --out docs
+
 # Speed and memory against rivals, about 40 minutes on two quiet cores: make bench [ML_1M=<MovieLens-1M>]
 # [SETS=<folder of real data sets>]
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks --out runs/bench $(if $(ML_1M),--ml-1m $(ML_1M)) $(if $(SETS),--sets $(SETS))
 
 # The server under load and overload, about four minutes on two quiet cores.
-bench-serve: $(VENV)/.installed-serve
+bench-serve: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.serve --out runs/bench-serve
 	$(BIN)/python -m benchmarks.overload --out runs/bench-serve
 
@@ -82,12 +103,12 @@ bench-growth: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.growth --out runs/bench-growth
 
 # Two servers behind nginx, both replaced under load. Needs nginx.
-bench-replicas: $(VENV)/.installed-serve
+bench-replicas: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.replicas --out runs/bench-replicas
 
 # Mixed load with faults, and whether the server bore it: make soak [SOAK_MINUTES=30]
 SOAK_MINUTES ?= 30
-soak: $(VENV)/.installed-serve
+soak: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.soak --out runs/soak --minutes $(SOAK_MINUTES)
 
 # Damaged inputs, forged folders, kills, disk faults and hostile requests in bulk, about an hour on two cores;
@@ -95,11 +116,18 @@ soak: $(VENV)/.installed-serve
 torture: $(VENV)/.installed-torture
 	$(BIN)/python -m torture --out runs/torture --minutes $(or $(TORTURE_MINUTES),60) $(TORTURE_OPTIONS)
 
-# Pages are tested in a real browser: Debian's chromium, installed if it is missing.
+# Pages are tested in a real browser, and the proxy's file by nginx: Debian's, installed if they are missing.
 browser:
-	@command -v chromium >/dev/null || { \
-	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
-	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium >/dev/null; }
+	@$(call install-if-missing,chromium,chromium)
+
+proxy:
+	@PATH=$$PATH:/usr/sbin; $(call install-if-missing,nginx,nginx-light)
+
+define install-if-missing
+command -v $(1) >/dev/null || { \
+  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq $(2) >/dev/null; }
+endef
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -107,7 +135,7 @@ $(VENV)/bin/python:
 # torch first, in its exact version, so that nothing else can pull in a larger build of it.
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(PIP) -e .
+	$(PIP) -e '.[serve]'
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
@@ -118,8 +146,8 @@ $(VENV)/.installed-dev: $(VENV)/.installed-test
 	$(PIP) -e '.[dev]'
 	touch $@
 
-$(VENV)/.installed-serve: $(VENV)/.installed
-	$(PIP) -e '.[serve]'
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) -e '.[docs]'
 	touch $@
 
 $(VENV)/.installed-cluster: $(VENV)/.installed

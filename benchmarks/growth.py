@@ -40,12 +40,16 @@ _STYLE = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the tables and the result")
+    parser.add_argument("--kept", type=Path, help="draw this growth.json again, and measure nothing")
     parser.add_argument("--rows", type=float, default=1e8)
     parser.add_argument("--users", type=float, default=1e7)
     parser.add_argument("--items", type=float, default=1e6)
     given = parser.parse_args()
     out: Path = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
+    if given.kept is not None:
+        (out / "growth.svg").write_text(figure(json.loads(given.kept.read_text())))
+        return
     found: dict[str, Any] = {"machine": machine()}
     for name, first, last, measure in (
         ("rows", 1e5, given.rows, rows_point),

@@ -1,8 +1,9 @@
 """Keep a run in the repository: python experiments/keep.py RUN docs/results/NAME [FIGURE …].
 
 Writes NAME.json, the results with numbers of five digits and learning curves of at most 60 points, NAME.html, the
-report of exactly that, and NAME-FIGURE.svg for each figure asked for (trade, shares, evolution, …). To draw a kept run
-again, give its NAME.json as RUN.
+report of exactly that, and NAME-FIGURE.svg for each figure asked for (trade, shares, evolution, …).
+
+python experiments/keep.py --all makes the page and the figures of every kept run again from its NAME.json.
 """
 
 import json
@@ -18,11 +19,16 @@ from milrec.report.summary import TAILS, Entry, entries_of
 from milrec.results import FitHistory, Results
 from milrec.storage import new_file
 
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
 _POINTS = 60
 _LONG_NAME = 20
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--all"]:
+        for file in kept_runs():
+            draw_again(file)
+        return
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     run, kept = Path(sys.argv[1]), Path(sys.argv[2])
@@ -30,10 +36,28 @@ def main() -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
     with new_file(kept.with_suffix(".json")) as draft:
         draft.write_text(json.dumps(results.as_json(), ensure_ascii=False) + "\n", encoding="utf-8")
+    show(results, kept, sys.argv[3:])
+
+
+def kept_runs() -> list[Path]:
+    """The results of every run that is kept."""
+    return sorted(file for file in RESULTS.glob("*.json") if file.with_suffix(".html").exists())
+
+
+def draw_again(file: Path) -> None:
+    """The page and the figures that a kept run has."""
+    kept = file.with_suffix("")
+    drawn = [path.stem.removeprefix(f"{kept.name}-") for path in sorted(file.parent.glob(f"{kept.name}-*.svg"))]
+    results = Results.read(file)
+    show(results, kept, [name for name in drawn if name in draw(results, entries_of(results))])
+
+
+def show(results: Results, kept: Path, names: list[str]) -> None:
+    """The page, and the figures with these names."""
     page = write_report(results, kept.with_suffix(".html")).read_text(encoding="utf-8")
     entries = entries_of(results)
     figures = draw(results, entries)
-    for name in sys.argv[3:]:
+    for name in names:
         with new_file(kept.with_name(f"{kept.name}-{name}.svg")) as draft:
             draft.write_text(alone(with_names(figures[name], marks(name, entries)), page), encoding="utf-8")
 
@@ -55,7 +79,7 @@ def marks(figure: str, entries: list[Entry]) -> list[tuple[str, str]]:
         "preferences": [entry for entry in entries if entry.preferences() is not None],
         "learning": [entry for entry in entries if entry.curve() is not None],
     }.get(figure, entries)
-    points = [(f'<circle cx="5" cy="-4" r="5" fill="var(--{entry.colour})"/>', entry.name) for entry in shown]
+    points = [(f'<circle cx="5" cy="-4" r="5" fill="var(--{entry.colour})"/>', entry.title) for entry in shown]
     lines = [
         (f'<path d="M-6 -4h20" stroke="var(--ink)" stroke-width="2" stroke-dasharray="{DASHES[tail]}"/>', name)
         for tail, name in TAILS

@@ -1,4 +1,4 @@
-"""The tables of docs/results.md, from the results that are kept: python experiments/tables.py [--check].
+"""The tables of the README, the pages on results, scale and speed, from kept results: python -m experiments.tables.
 
 Between `<!-- table NAME measure … -->` and `<!-- end -->` goes a table of docs/results/NAME.json: a row for each model,
 the mean of each measure over the seeds and, with several seeds, its standard deviation. After `<!-- claims NAME -->` go
@@ -6,59 +6,72 @@ the paper's claims with what this run says about them, after `<!-- compared NAME
 each of the others. For runs that judge lists at several long-tail shares: after `<!-- frontier NAME percent … -->` the
 accuracy at each share, after `<!-- against NAME MODEL: percent … -->` a model less each of the others there, after
 `<!-- aimed NAME percent: measure … -->` other measures at one share. After `<!-- reliability NAME … -->`, with one or
-several names, how far probabilities are off. --check only checks whether the page is up to date.
+several names, how far probabilities are off; after `<!-- fifths NAME: MODEL; … -->` long-tail shares by the number of a
+user's items, from docs/results/tail-steps; after `<!-- similar NAME -->` docs/results/similar/NAME.json; after
+`<!-- kept FOLDER/NAME -->` what a benchmark wrote to docs/results/FOLDER/NAME.json. `plain` is `table` with the models'
+plain names. --check only checks whether the pages are up to date.
 """
 
+import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
+
+from benchmarks.kept_tables import kept_table
+from experiments.similar_table import similar_table
 
 from milrec.measured import Reliability, aimed_measure
 from milrec.metrics.reliability import ReliabilityBin
 from milrec.report.claims import claims, p_text
+from milrec.report.names import plain_names
 from milrec.report.summary import Entry, entries_of
 from milrec.results import Results
 from milrec.storage import new_file
 
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
-RESULTS = PAGE.parent / "results"
-_BLOCK = re.compile(
-    r"(<!-- (table|claims|compared|frontier|against|aimed|reliability) (\S+) ?([^>]*?) ?-->\n).*?(<!-- end -->)",
-    re.DOTALL,
-)
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+RESULTS = DOCS / "results"
+_BLOCK = re.compile(r"(<!-- ([a-z]+) ([^\s:]+):? ?([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
 _SHARE = re.compile(r"(short|medium|long)_share@(20|200)")
 
 
 def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    filled = _BLOCK.sub(lambda found: found[1] + block(found[2], found[3], found[4]) + found[5], text)
-    if "--check" in sys.argv:
-        sys.exit(
-            0 if filled == text else f"'{PAGE}' is not up to date with its results; run python experiments/tables.py"
-        )
-    with new_file(PAGE) as draft:
-        draft.write_text(filled, encoding="utf-8")
+    pages = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("results", "scale", "performance")))
+    for page in (*pages, *sorted(RESULTS.glob("*.md"))):
+        text = page.read_text(encoding="utf-8")
+        filled = _BLOCK.sub(lambda found: found[1] + block(found[2], found[3], found[4]) + found[5], text)
+        if filled != text and "--check" in sys.argv:
+            sys.exit(f"'{page}' is not up to date with its results; run python -m experiments.tables")
+        if filled != text:
+            with new_file(page) as draft:
+                draft.write_text(filled, encoding="utf-8")
 
 
 def block(kind: str, name: str, words: str) -> str:
-    if kind == "reliability":
-        return reliability_table([name, *words.split()])
-    results = Results.read(RESULTS / f"{name}.json")
+    whole: dict[str, Callable[[], str]] = {  # kinds that are not about one run
+        "reliability": lambda: reliability_table([name, *words.split()]),
+        "fifths": lambda: fifths_table(name, words.split("; ")),
+        "similar": lambda: similar_table(name, RESULTS / "similar" / f"{name}.json"),
+        "kept": lambda: kept_table(RESULTS / f"{name}.json"),
+    }
+    return whole[kind]() if kind in whole else run_block(kind, Results.read(RESULTS / f"{name}.json"), words)
+
+
+def run_block(kind: str, results: Results, words: str) -> str:
     head, _, tail = words.rpartition(": ")
-    if kind == "claims":
-        return claims_table(results)
-    if kind == "compared":
-        return compared_table(results, head, tail.split())
-    if kind == "frontier":
-        return frontier_table(entries_of(results), [float(word) for word in words.split()])
-    if kind == "against":
-        measures = [aimed_measure(float(word) / 100) for word in tail.split()]
-        return compared_table(results, head, measures)
-    if kind == "aimed":
-        return aimed_table(results, float(head), tail.split())
-    return table(entries_of(results), words.split())
+    entries = entries_of(results)
+    made: dict[str, Callable[[], str]] = {
+        "table": lambda: table(entries, words.split()),
+        "plain": lambda: plain_table(entries, words.split()),
+        "claims": lambda: claims_table(results),
+        "compared": lambda: compared_table(results, head, tail.split()),
+        "frontier": lambda: frontier_table(entries, [float(word) for word in words.split()]),
+        "against": lambda: compared_table(results, head, [aimed_measure(float(word) / 100) for word in tail.split()]),
+        "aimed": lambda: aimed_table(results, float(head), tail.split()),
+    }
+    return made[kind]()
 
 
 def table(entries: list[Entry], measures: list[str]) -> str:
@@ -69,6 +82,20 @@ def table(entries: list[Entry], measures: list[str]) -> str:
         columns[place] = [f"**{cell}**" if row in best else cell for row, cell in enumerate(columns[place])]
     lines = ["| | " + " | ".join(map(heading, measures)) + " |", "|---" * (len(measures) + 1) + "|"]
     lines += [f"| {entry.name} | " + " | ".join(cells) + " |" for entry, *cells in zip(entries, *columns, strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def plain_table(entries: list[Entry], measures: list[str]) -> str:
+    """The same for readers in a hurry: plain names, fewer digits, the best of each column bold as far as they show."""
+    names = [one.title for one in plain_names([entry.name for entry in entries]).values()]
+    lines = ["| | " + " | ".join(map(plain_heading, measures)) + " |", "|---" * (len(measures) + 1) + "|"]
+    columns = []
+    for measure in measures:
+        means = [entry.mean(measure) for entry in entries]
+        cells = [f"{mean:.0f} %" if _SHARE.fullmatch(measure) else f"{mean:.3f}" for mean in means]
+        best = {cells[row] for row in best_of(measure, means)}
+        columns.append([f"**{cell}**" if cell in best else cell for cell in cells])
+    lines += [f"| {name} | " + " | ".join(cells) + " |" for name, *cells in zip(names, *columns, strict=True)]
     return "\n".join(lines) + "\n"
 
 
@@ -147,6 +174,16 @@ def reliability_table(names: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def fifths_table(name: str, wanted: list[str]) -> str:
+    """The long-tail share of lists by fifths of users, from the fewest training items to the most."""
+    steps = json.loads((RESULTS / name / "steps.json").read_text(encoding="utf-8"))
+    lines = ["| | fewest items | | | | most items |", "|---" * 6 + "|"]
+    for one in wanted:
+        shares = steps[one][-1]["long_share@20 by fifths of users"]
+        lines.append(f"| {one} | " + " | ".join(f"{share:.0f} %" for share in shares) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def off(bins: Sequence[Reliability]) -> tuple[str, str]:
     ratios = [abs(ReliabilityBin(**one.model_dump()).log_ratio) for one in bins]
     return f"{fmean(ratios):.3f}", f"{max(ratios):.2f}"
@@ -156,6 +193,13 @@ def heading(measure: str) -> str:
     if found := _SHARE.fullmatch(measure):
         return f"{found[1]} % of the top {found[2]}"
     return measure.replace("ndcg", "NDCG").replace("_", " ")
+
+
+def plain_heading(measure: str) -> str:
+    if found := _SHARE.fullmatch(measure):
+        kinds = {"short": "popular items", "medium": "middle", "long": "long tail"}
+        return f"{kinds[found[1]]} in the top {found[2]}"
+    return heading(measure)
 
 
 def shown(entry: Entry, measure: str) -> str:

@@ -98,7 +98,8 @@ def scored(scorer: Scorer, audience: Audience) -> tuple[np.ndarray, np.ndarray]:
 def check_lists(kind, loss, values, n_items, known) -> None:
     settings = settings_for(kind, loss, values)
     audience = an_audience(n_items, known)
-    train: Any = SimpleNamespace(adopted=audience.adopted)
+    popularity = np.ones(n_items, dtype=np.int64)
+    train: Any = SimpleNamespace(adopted=audience.adopted, popularity=lambda: popularity)
     scorer = Scorer(a_model(settings, n_items), settings, train)
     logits, items = scored(scorer, audience)
     assert np.isfinite(logits).all()

@@ -11,8 +11,12 @@ FOLDERS = Path(__file__).parent / "fixtures" / "milrec-0.1.0"
 EXPECTED = json.loads((FOLDERS / "expected.json").read_text(encoding="utf-8"))
 
 
+PRESENT_NAMES = {"rank": "position", "tail": "interval"}  # of columns, which were called so in 0.1.0
+
+
 def plain(row: dict) -> dict:
     """A row without what another CPU may round differently."""
+    row = {PRESENT_NAMES.get(name, name): value for name, value in row.items()}
     return {**row, "score": None, "reasons": row.get("reasons", "").rpartition(" (")[0]}
 
 

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 import milrec
@@ -39,7 +40,7 @@ def pinned() -> dict[str, str]:
 
 def test_the_package_knows_its_version():
     assert milrec.__version__ == PROJECT["version"]
-    assert "__version__" in dir(milrec)
+    assert {"__version__", "figures"} <= set(dir(milrec))
 
 
 def test_the_citation_names_this_version_and_the_paper():
@@ -94,3 +95,10 @@ def test_every_package_that_is_asked_for_has_an_exact_version():
     wanted = [*PROJECT["dependencies"], *(requirement for extra in extras for requirement in extra)]
     names = {re.match(r"[\w.-]+", requirement).group().lower() for requirement in wanted} - {"milrec"}
     assert names <= set(pinned())
+
+
+@pytest.mark.xdist_group("grouped")
+def test_tests_of_a_group_are_given_to_one_process(request):
+    """pytest 9.2 and pytest-xdist 3.8 ignore groups: servers, browsers and clusters would start in every process."""
+    grouping = getattr(request.config.option, "loadgroup", False)
+    assert not grouping or request.node.nodeid.endswith("@grouped")

@@ -78,7 +78,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60, help="how long all sections take together")
     parser.add_argument("--trials", type=int, help="so many trials of each section instead, however long they take")
     parser.add_argument(
-        "--quick", action="store_true", help="a few trials of each section: the part that `make test` runs"
+        "--quick", action="store_true", help="a few inputs, folders and requests: the part that `make test` runs"
     )
     parser.add_argument("--only", action="append", choices=names, help="only this section; may be repeated")
     parser.add_argument("--seed", type=int, default=0, help="same seed, same trials")

@@ -24,6 +24,6 @@ sys.meta_path.insert(0, _Pausing)
 
 
 if _POINT == "between two renames":  # as on a system where two folders cannot change places in one step
-    import milrec.disk
+    import milrec.disk.files
 
-    milrec.disk.exchange = lambda one, other: False
+    milrec.disk.files.exchange = lambda one, other: False
