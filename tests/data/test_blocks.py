@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import milrec
 from milrec.data.preparation import Wanted, prepare_folder
-from milrec.data.reading import tables, text
+from milrec.data.reading import mistakes, tables, text
 from milrec.data.reading.columns import Columns
 from milrec.data.reading.row_count import line_of_row
 from milrec.data.reading.sources import Allowed
@@ -30,7 +30,7 @@ WRONG = 151  # a row, counted from 0, after many that `where` leaves out: line 1
 def blocks(request, monkeypatch) -> None:
     if request.param == "many blocks":
         monkeypatch.setattr(text, "_BLOCK", 256)
-        monkeypatch.setattr(text, "_PIECE", 100)
+        monkeypatch.setattr(mistakes, "_PIECE", 100)
         monkeypatch.setattr(tables, "_ROWS_TOGETHER", 16)
 
 

@@ -218,18 +218,20 @@ def test_a_header_without_a_line_end_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("row", ["a,b", "a,b,5,6"])
 @pytest.mark.parametrize("columns", [Columns(), RATED])
 def test_a_row_with_too_few_or_too_many_entries_is_refused(tmp_path: Path, row: str, columns: Columns) -> None:
-    with pytest.raises(DataError, match=r"a row has [24] fields where the others have 3"):
+    with pytest.raises(DataError, match=r"line 3 of '.*table\.csv' has [24] columns instead of 3 \('a,b.*'\); repair"):
         read_text(tmp_path, f"user,item,rating\na,b,5\n{row}\n", columns)
 
 
 @pytest.mark.parametrize("columns", [Columns(), RATED])
 def test_a_ragged_row_far_down_is_refused(tmp_path: Path, columns: Columns) -> None:
-    with pytest.raises(DataError, match="a row has 2 fields where the others have 3"):
+    with pytest.raises(
+        DataError, match=r"line 200,002 of .* has 2 columns instead of 3 \('a,b'\); repair or remove it$"
+    ):
         read_text(tmp_path, "user,item,rating\n" + "a,b,5\n" * 200_000 + "a,b\n", columns)
 
 
 def test_a_table_in_another_encoding_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="it is not valid UTF-8; save it as UTF-8"):
+    with pytest.raises(DataError, match=r"line 2 of '.*table\.csv' is not valid UTF-8; save the file as UTF-8"):
         read_text(tmp_path, "user,item\nMüller,b\n".encode("latin-1"))
 
 

@@ -233,7 +233,7 @@ def skipped(content: bytes, block: int = 1 << 24) -> tuple[list[tuple[str, ...]]
     convert = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys("abc", pa.string()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_module, "_BLOCK", block)
-        table, n_skipped = read_text(io.BytesIO(content), "the text", dialect, convert)
+        table, n_skipped = read_text(lambda: io.BytesIO(content), "the text", dialect, convert)
     return [tuple(row.values()) for row in table.to_pylist()], n_skipped
 
 
@@ -256,3 +256,52 @@ def test_every_row_is_read_or_skipped() -> None:
         read, n_skipped = skipped(b"\n".join(rows), block=64)
         assert read == [tuple(row.decode().split("\t")) for row in good]
         assert len(read) + n_skipped == len(rows)
+
+
+# Where a mistake is
+
+
+def refusal(folder: Path, content: str | bytes, allowed: Allowed | None = None, name: str = "table.csv") -> str:
+    with pytest.raises(DataError) as error:
+        read_csv(folder, content, allowed, name)
+    return str(error.value).replace(f"{folder}/", "")
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.csv.gz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_ragged_line_is_named_by_its_number_in_the_file(tmp_path: Path, name: str, end: str) -> None:
+    lines = ["", "user,item,x", "", "a,b,1", '"c,d",e,2', "f,g", "h,i,3"]
+    expected = f"line 6 of '{name}' has 2 columns instead of 3 ('f,g'); repair or remove it"
+    assert refusal(tmp_path, "\ufeff" + end.join(lines), name=name) == expected
+    lines[5] = "f,g,4,5"
+    expected = (
+        f"line 6 of '{name}' has 4 columns instead of 3 ('f,g,4,5'); repair or remove it, or put fields with a ','"
+    )
+    assert refusal(tmp_path, end.join(lines), name=name) == f"{expected} in quotes"
+
+
+def test_lines_are_counted_within_quotes_too(tmp_path: Path) -> None:
+    content = 'user,item,title\na,b,"one\ntwo\nthree"\nc\n'
+    assert refusal(tmp_path, content, MULTILINE).startswith("line 5 of 'table.csv' has 1 column instead of 3 ('c')")
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_a_line_in_another_encoding_is_named(tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("milrec.data.reading.mistakes._PIECE", piece)
+    expected = "line 4 of 'table.csv' is not valid UTF-8; save the file as UTF-8"
+    assert refusal(tmp_path, b"user,item\r\n\r\na,\xc3\xa9\r\nb,\xe9\r\nc,d") == expected
+    assert (
+        refusal(tmp_path, b"\nus\xe9r,item\na,b\n")
+        == "line 2 of 'table.csv' is not valid UTF-8; save the file as UTF-8"
+    )
+
+
+def test_the_line_of_a_mistake_in_an_archive_is_named(tmp_path: Path) -> None:
+    (tmp_path / "movies.csv").write_text("movieId,title,genres\n2,A,B\n")
+    for row, said in (
+        ("1,3", "line 3 of 'ratings.csv' in .* has 2 columns"),
+        ("1,3,bad,1", "has text 'bad' in line 3"),
+    ):
+        (tmp_path / "ratings.csv").write_text(f"userId,movieId,rating,timestamp\n1,2,5,0\n{row}\n")
+        with pytest.raises(DataError, match=said):
+            read_source(tmp_path)

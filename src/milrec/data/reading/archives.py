@@ -8,7 +8,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -18,11 +19,19 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from milrec.data.reading.blocks import read_rows
-from milrec.data.reading.columns import TITLE_NAMES, Columns
+from milrec.data.reading.columns import TITLE_NAMES, Columns, column_of
 from milrec.data.reading.row_count import RowCounter
 from milrec.data.reading.sources import Allowed, Source, damage_reported
 from milrec.data.reading.tables import Rows, checked_ids, column_names, rows_of
-from milrec.data.reading.text import LINES_OF_A_TITLE, Dialect, first_line, lines_allowed, read_text
+from milrec.data.reading.text import (
+    LINES_OF_A_TITLE,
+    Dialect,
+    first_line,
+    line_in_text,
+    lines_allowed,
+    read_text,
+    refuse_text,
+)
 from milrec.data.reading.titles import read_titles
 from milrec.errors import DataError, cut
 
@@ -35,6 +44,28 @@ _DATA_OF_1M = Dialect(  # '::' is two delimiters with nothing between
     ":", quotes=False, names=("user", "gap1", "item", "gap2", "rating", "gap3", "time")
 )
 _PLAYS = Dialect("\t", quotes=False, names=("user", "mbid", "artist", "plays"), skips_ragged=True)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A table in a text file of an archive."""
+
+    source: Source
+    name: str
+    dialect: Dialect
+
+    @property
+    def where(self) -> str:
+        return f"'{cut(self.name)}' in '{self.source.path}'"
+
+    def read(self, texts: tuple[str, ...] = ()) -> tuple[pa.Table, int]:
+        """The table, and how many of its rows were skipped; types are seen from the entries."""
+        convert = csv.ConvertOptions(column_types={text: pa.string() for text in texts})
+        return read_text(partial(self.source.open, self.name), self.where, self.dialect, convert)
+
+    def place(self, row: int) -> str:
+        """The line of a row, if none were skipped."""
+        return f"line {line_in_text(partial(self.source.open, self.name), row, self.dialect):,}"
 
 
 def detected(path: Path, allowed: Allowed | None = None) -> str | None:
@@ -56,16 +87,20 @@ def read_movielens(path: Path, allowed: Allowed) -> Rows:
     """MovieLens 100K (u.data), 1M and 10M (ratings.dat), 20M, 25M, 32M and latest (ratings.csv), or ratings.parquet."""
     source = Source(path, allowed.max_expansion)
     if found := source.find("u.data"):
-        return _rated(_read(source, found, _DATA_OF_100K)[0], _titles_of_100k(source))
+        text = _Text(source, found, _DATA_OF_100K)
+        return _rated(text, text.read()[0], _titles_of_100k(source))
     if found := source.find("ratings.dat"):
-        return _rated(_without_gaps(_read(source, found, _DATA_OF_1M)[0], path), _titles_of_dat(source))
+        text = _Text(source, found, _DATA_OF_1M)
+        return _rated(text, _without_gaps(text.read()[0], path), _titles_of_dat(source))
     if found := source.find("ratings.csv"):
-        table = _renamed(_read(source, found, Dialect(max_lines=lines_allowed(allowed)))[0])
-        titles = Dialect(max_lines=LINES_OF_A_TITLE)
-        movies, _ = _read(source, source.needed("movies.csv"), titles, texts=("title", "genres"))
+        text = _Text(source, found, Dialect(max_lines=lines_allowed(allowed)))
+        table = _renamed(text.read()[0])
+        of_titles = _Text(source, source.needed("movies.csv"), Dialect(max_lines=LINES_OF_A_TITLE))
+        movies, _ = of_titles.read(texts=("title", "genres"))
         if not {"movieId", "title", "genres"} <= set(movies.column_names):
             raise DataError(f"'movies.csv' in '{path}' needs columns movieId, title and genres")
-        return _rated(table, pa.table({"id": movies["movieId"], "title": movies["title"], "genres": movies["genres"]}))
+        titles = pa.table({"id": movies["movieId"], "title": movies["title"], "genres": movies["genres"]})
+        return _rated(text, table, titles)
     if (path / "ratings.parquet").is_file():
         return read_parquet_folder(path, Columns(value="rating", time="timestamp"), allowed)
     raise DataError(f"'{path}' has no MovieLens ratings (u.data, ratings.dat or ratings.csv)")
@@ -82,7 +117,7 @@ def read_parquet_folder(path: Path, columns: Columns, allowed: Allowed) -> Rows:
 def read_lastfm(path: Path, allowed: Allowed) -> Rows:
     """Last.fm-360K: plays of artists. An artist goes by its MusicBrainz id, or by its name if it has none."""
     source = Source(path.parent if path.name == LASTFM_FILE else path, allowed.max_expansion)
-    table, n_ragged = _read(source, source.needed(LASTFM_FILE), _PLAYS, texts=("user", "mbid", "artist"))
+    table, n_ragged = _Text(source, source.needed(LASTFM_FILE), _PLAYS).read(texts=("user", "mbid", "artist"))
     nameless = pc.and_(pc.equal(table["mbid"], ""), pc.equal(table["artist"], ""))
     named = table.filter(pc.invert(nameless))
     items = pc.if_else(pc.equal(named["mbid"], ""), named["artist"], named["mbid"]).cast(pa.large_string())
@@ -126,13 +161,6 @@ def read_netflix(path: Path, allowed: Allowed) -> Rows:
     )
 
 
-def _read(source: Source, name: str, dialect: Dialect, texts: tuple[str, ...] = ()) -> tuple[pa.Table, int]:
-    """The table in a file of an archive, and how many of its rows were skipped; types are seen from the entries."""
-    convert = csv.ConvertOptions(column_types={text: pa.string() for text in texts})
-    with source.open(name) as file:
-        return read_text(file, f"'{cut(name)}' in '{source.path}'", dialect, convert)
-
-
 def _without_gaps(table: pa.Table, path: Path) -> pa.Table:
     """The columns between the two halves of each '::' must be empty."""
     gaps = [name for name in table.column_names if name.startswith("gap")]
@@ -146,8 +174,11 @@ def _renamed(table: pa.Table) -> pa.Table:
     return table.rename_columns([ours.get(name, name) for name in table.column_names])
 
 
-def _rated(table: pa.Table, titles: pa.Table) -> Rows:
-    rows = rows_of(table, Columns("user", "item", "rating", "time"), "the MovieLens ratings")
+def _rated(text: _Text, table: pa.Table, titles: pa.Table) -> Rows:
+    columns = Columns("user", "item", "rating", "time")
+    if "rating" in table.column_names and pa.types.is_string(table["rating"].type):
+        refuse_text(table["rating"], column_of("rating", text.where), text.place)
+    rows = rows_of(table, columns, text.where, text.place)
     ids = checked_ids(titles["id"], "the MovieLens titles")
     return replace(rows, item_table=titles.set_column(0, "id", ids), columns=Columns())
 

@@ -147,7 +147,7 @@ class RowCounter:
         self._opened, self._breaks = int(lines[-1]), int(counts[-1])
 
 
-def line_of_row(pieces: Iterable[bytes], delimiter: bytes, n_before: int) -> int:
+def line_of_row(pieces: Iterable[bytes], delimiter: bytes | None, n_before: int) -> int:
     """The line, counted from 1, in which the row begins that has so many rows before it, the header among them."""
     counter = RowCounter(delimiter)
     for piece in pieces:

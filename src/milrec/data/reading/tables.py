@@ -57,8 +57,8 @@ class Rows:
         return len(self) + sum(self.dropped.values())
 
 
-def rows_of(table: Any, columns: Columns, where: str = "the table") -> Rows:
-    """The rows of a table in memory."""
+def rows_of(table: Any, columns: Columns, where: str = "the table", place_of: Place = row_place) -> Rows:
+    """The rows of a table in memory; `place_of` says where the user finds one."""
     table = table_of(table, where)
     chosen = chosen_columns(columns, table.column_names, where)
     if table.num_rows == 0:
@@ -68,7 +68,7 @@ def rows_of(table: Any, columns: Columns, where: str = "the table") -> Rows:
     dropped = conditions.facts()
 
     def place(row: int) -> str:
-        return row_place(kept_rows(chosen.where, table)[row])
+        return place_of(kept_rows(chosen.where, table)[row])
 
     rows = checked_rows(kept, chosen, conditions.where, place)
     return replace(rows, dropped=dropped, place=lambda row: f"{place(row)} of {where}")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from milrec.data.reading.columns import refuse_repeated
+from milrec.data.reading.mistakes import Opening, pieces, ragged_line, undecodable_line
 from milrec.data.reading.row_count import RowCounter, line_of_row
 from milrec.data.reading.sources import Allowed, open_file
 from milrec.data.reading.values import Place, row_place
@@ -29,7 +31,6 @@ from milrec.errors import DataError, cut
 
 LINES_OF_A_TITLE = 100  # that a field in quotes may run over in a table of items
 _BLOCK = 1 << 24  # bytes that are parsed together; a row cannot be longer
-_PIECE = 1 << 20  # bytes that are read together to find a line
 _FIELDS = re.compile(r"Expected (\d+) columns, got (\d+): ?(.*)")  # pyarrow's words for rows of different lengths
 _NO_NUMBER = re.compile(r"CSV conversion error to \w+: invalid value '(.*)'")
 _DELIMITERS = (",", "\t", ";", "|")
@@ -44,6 +45,11 @@ class Dialect:
     names: tuple[str, ...] = ()  # of the columns; none if the first row names them
     max_lines: float = 1  # that a field in quotes may run over
     skips_ragged: bool = False  # a row with too few or too many fields is skipped and counted, not refused (no quotes)
+
+    @property
+    def n_header(self) -> int:
+        """How many rows come before those of the table."""
+        return int(not self.names)
 
 
 def lines_allowed(allowed: Allowed) -> float:
@@ -65,7 +71,7 @@ def read_header(source: Path, allowed: Allowed) -> tuple[str, list[str]]:
         else:
             raise DataError(f"the first row of '{source}' is over {_BLOCK >> 20} MiB; is it a table?")
     if any("\ud800" <= character <= "\udfff" for name in names for character in name):
-        raise DataError(f"the first row of '{source}' is not valid UTF-8; save it as UTF-8")
+        raise DataError(_not_utf8(partial(open_file, source, allowed.max_expansion), f"'{source}'"))
     return delimiter, names
 
 
@@ -78,42 +84,47 @@ def file_blocks(source: Path, types: dict[str, pa.DataType], max_lines: float, a
     """The same a block of rows at a time; at least one, which may be empty."""
     delimiter, _ = read_header(source, allowed)
     convert = csv.ConvertOptions(column_types=types, include_columns=list(types))
-    with open_file(source, allowed.max_expansion) as file:
-        yield from text_blocks(file, f"'{source}'", Dialect(delimiter, max_lines=max_lines), convert)
+    opening = partial(open_file, source, allowed.max_expansion)
+    yield from text_blocks(opening, f"'{source}'", Dialect(delimiter, max_lines=max_lines), convert)
 
 
 def line_in_file(source: Path, row: int, allowed: Allowed) -> int:
-    """The line, counted from 1, in which a row begins that is counted from 0, the header left out.
-
-    The file is read again for it, since this is asked only once, of a row with a mistake.
-    """
+    """The line, counted from 1, in which a row begins that is counted from 0, the header left out."""
     delimiter, _ = read_header(source, allowed)
-    with open_file(source, allowed.max_expansion) as file:
-        return line_of_row(iter(lambda: file.read(_PIECE), b""), delimiter.encode(), row + 1)
+    return line_in_text(partial(open_file, source, allowed.max_expansion), row, Dialect(delimiter))
 
 
-def read_text(file: Any, where: str, dialect: Dialect, convert: csv.ConvertOptions) -> tuple[pa.Table, int]:
-    """The table in an open file, and how many of its rows were skipped. Types that are not given are guessed."""
-    regular = _WithoutRagged(file, dialect) if dialect.skips_ragged else None
-    watched = _Watched(regular or file, dialect)
-    with watched.explained(where):
-        table = csv.read_csv(pa.PythonFile(watched, mode="r"), *_options(dialect), convert)
-        refuse_repeated(table.column_names, where)
-    watched.refuse_other_count(table.num_rows, where)
+def line_in_text(opening: Opening, row: int, dialect: Dialect) -> int:
+    """The same in any text, which is read again for it, since this is asked only once, of a row with a mistake."""
+    with opening() as file:
+        delimiter = dialect.delimiter.encode() if dialect.quotes else None
+        return line_of_row(pieces(file), delimiter, row + dialect.n_header)
+
+
+def read_text(opening: Opening, where: str, dialect: Dialect, convert: csv.ConvertOptions) -> tuple[pa.Table, int]:
+    """The table in a text, and how many of its rows were skipped. Types that are not given are guessed."""
+    with opening() as file:
+        regular = _WithoutRagged(file, dialect) if dialect.skips_ragged else None
+        watched = _Watched(regular or file, dialect)
+        with watched.explained(where, opening):
+            table = csv.read_csv(pa.PythonFile(watched, mode="r"), *_options(dialect), convert)
+            refuse_repeated(table.column_names, where)
+        watched.refuse_other_count(table.num_rows, where)
     return table, regular.n_skipped if regular else 0
 
 
-def text_blocks(file: Any, where: str, dialect: Dialect, convert: csv.ConvertOptions) -> Iterator[pa.Table]:
-    """The table in an open file, a block of rows at a time; all types must be given."""
-    watched, found = _Watched(file, dialect), 0
+def text_blocks(opening: Opening, where: str, dialect: Dialect, convert: csv.ConvertOptions) -> Iterator[pa.Table]:
+    """The table in a text, a block of rows at a time; all types must be given."""
     yield pa.schema([(name, convert.column_types[name]) for name in convert.include_columns]).empty_table()
-    with watched.explained(where, may_be_empty=True):
-        blocks = csv.open_csv(pa.PythonFile(watched, mode="r"), *_options(dialect), convert)
-        refuse_repeated(blocks.schema.names, where)
-        for block in blocks:
-            found += block.num_rows
-            yield pa.Table.from_batches([block])
-    watched.refuse_other_count(found, where)
+    with opening() as file:
+        watched, found = _Watched(file, dialect), 0
+        with watched.explained(where, opening, may_be_empty=True):
+            blocks = csv.open_csv(pa.PythonFile(watched, mode="r"), *_options(dialect), convert)
+            refuse_repeated(blocks.schema.names, where)
+            for block in blocks:
+                found += block.num_rows
+                yield pa.Table.from_batches([block])
+        watched.refuse_other_count(found, where)
 
 
 def _options(dialect: Dialect) -> tuple[csv.ReadOptions, csv.ParseOptions]:
@@ -182,6 +193,20 @@ def first_line(error: BaseException) -> str:
     return line
 
 
+def _mistake(opening: Opening, where: str, dialect: Dialect, error: Exception) -> str:
+    """What the parser cannot read, in a sentence: the line, if it is one that is to blame."""
+    found = None
+    if fields := _FIELDS.search(str(error)):
+        found = ragged_line(opening, int(fields[1]), dialect.delimiter, dialect.quotes, where)
+    elif "UTF8" in str(error) or isinstance(error, UnicodeDecodeError):
+        return _not_utf8(opening, where)
+    return found or f"{where} is not a regular table ({first_line(error)})"
+
+
+def _not_utf8(opening: Opening, where: str) -> str:
+    return undecodable_line(opening, where) or f"{where} is not valid UTF-8; save the file as UTF-8"
+
+
 def _delimiter_of(source: Path, first_line: str) -> str:
     """The most frequent delimiter in the first line; a tab in a .tsv file."""
     return "\t" if ".tsv" in source.name.lower() else max(_DELIMITERS, key=first_line.count)
@@ -204,8 +229,8 @@ class _Watched:
 
     def __init__(self, file: Any, dialect: Dialect) -> None:
         self._file = file
+        self._dialect = dialect
         self._max_lines = dialect.max_lines
-        self._n_header = int(not dialect.names)
         self._counter = RowCounter(dialect.delimiter.encode() if dialect.quotes else None)
         self._ended = False
         self._error: Exception | None = None
@@ -229,20 +254,20 @@ class _Watched:
         """The file is closed where it was opened."""
 
     @contextmanager
-    def explained(self, where: str, may_be_empty: bool = False) -> Iterator[None]:
+    def explained(self, where: str, opening: Opening, may_be_empty: bool = False) -> Iterator[None]:
         """What the parser cannot read, in one sentence; an open quote explains more than the row that it makes long."""
         try:
             yield
         except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
-            if self.rows_checked(where) <= self._n_header:
+            if self.rows_checked(where) <= self._dialect.n_header:
                 if may_be_empty:
                     return
                 raise DataError(f"{where} has no rows") from None
-            raise DataError(f"{where} is not a regular table ({first_line(error)})") from None
+            raise DataError(_mistake(opening, where, self._dialect, error)) from None
 
     def refuse_other_count(self, found: int, where: str) -> None:
         """Refuse a text of which the parser found more rows, or fewer, than there are."""
-        counted = self.rows_checked(where) - self._n_header
+        counted = self.rows_checked(where) - self._dialect.n_header
         if found != counted:
             both = f"{counted:,} rows, but the parser found {found:,}"
             raise DataError(f"{where} has {both}; check its quotes and line ends")
