@@ -199,6 +199,7 @@ class SplitFacts(Record):
     test_users: Count
     test_targets: Count
     test_dropped_targets: Count
+    validation_like_test: bool = False
 
 
 class PaperTable(Record):

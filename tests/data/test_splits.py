@@ -671,3 +671,40 @@ def test_a_table_that_was_not_read_is_refused():
     for split in (milrec.split_interactions, milrec.split_users):
         with pytest.raises(DataError, match="a split is made of interactions, not of dict"):
             split({"user": [1], "item": [2]}, seed=0)
+
+
+def test_validation_like_the_test_part_has_its_share_of_popular_and_of_rare_items() -> None:
+    """Of the popular half of 40 items the test part has three times as many pairs as of the others."""
+    users, items = np.indices((200, 40))
+    have = users < np.where(items < 20, 160, 80)
+    later_share = np.where(items < 20, 0.3, 0.1)
+    tested = have & (np.random.default_rng(0).random(have.shape) < later_share)
+    data, test = (milrec.read({"user": users[mask], "item": items[mask]}) for mask in (have & ~tested, tested))
+    split = split_given(data, test, seed=0, held_out=0.1, like_test=True)
+    assert split.validation.targets.nnz == pytest.approx(0.1 * data.adopted.nnz, abs=3)
+    popular, rare = split.validation.targets.toarray()[:, :20].sum(), split.validation.targets.toarray()[:, 20:].sum()
+    of_popular, of_rare = tested[:, :20].sum() / have[:, :20].sum(), tested[:, 20:].sum() / have[:, 20:].sum()
+    kept = (have & ~tested)[:, :20].sum(), (have & ~tested)[:, 20:].sum()
+    assert (popular / kept[0]) / (rare / kept[1]) == pytest.approx(of_popular / of_rare, rel=0.02)
+    assert split.facts()["validation_like_test"] is True
+    again = split_given(data, test, seed=0, held_out=0.1, like_test=True)
+    assert (again.validation.targets != split.validation.targets).nnz == 0
+    plain = split_given(data, test, seed=0, held_out=0.1)
+    assert "validation_like_test" not in plain.facts()
+    assert plain.test.targets.nnz == split.test.targets.nnz
+
+
+def test_validation_like_the_test_part_is_read_back(tmp_path: Path) -> None:
+    data = rated(30, 10)
+    missing = np.argwhere((data.adopted + data.rejected).toarray() == 0)
+    test = milrec.read({"user": missing[:, 0], "item": missing[:, 1]})
+    split = split_given(data, test, seed=0, held_out=0.2, like_test=True)
+    assert split.validation.targets.nnz == pytest.approx(20, abs=2)
+    split.save(tmp_path / "split")
+    assert Split.load(tmp_path / "split").facts() == split.facts()
+
+
+def test_no_validation_part_can_be_like_the_test_part_too() -> None:
+    data = milrec.read({"user": list("aabbcc"), "item": list("xyyzzx")})
+    split = split_given(data, later(list("ab"), list("zx")), seed=0, held_out=0, like_test=True)
+    assert (split.train.adopted.nnz, split.validation.targets.nnz) == (6, 0)

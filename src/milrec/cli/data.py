@@ -160,6 +160,9 @@ def split(
     held_out: Annotated[
         float | None, typer.Option(help="Share of pairs for validation (0.1); without --test, the same again for test.")
     ] = None,
+    like_test: Annotated[
+        bool, typer.Option(help="Draw validation with as many pairs of popular and of rare items as --test has.")
+    ] = False,
     rounding: Annotated[
         RoundingName,
         typer.Option(help="Round the 20 % that held-out users' lists must find to the nearest number, or down."),
@@ -184,11 +187,13 @@ def split(
         raise SettingsError("--protocol users holds out a tenth of the users; leave out --test and --held-out")
     if protocol is not ProtocolName.users and rounding is not RoundingName.nearest:
         raise SettingsError("--rounding needs --protocol users")
+    if like_test and test is None:
+        raise SettingsError("--like-test needs a test part; give it with --test")
     if test is not None:
         with opened_folder(test, "data") as given:
             later = Interactions.read_from(given)
         facts |= {"test_source": given.facts.get("source"), "test_fingerprint": given.fingerprint()}
-        divided = split_given(whole, later, seed, share)
+        divided = split_given(whole, later, seed, share, like_test=like_test)
     elif protocol is ProtocolName.users:
         divided = split_users(whole, seed, rounding=rounding.value)
     else:

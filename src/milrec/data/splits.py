@@ -7,7 +7,6 @@ and counted (decision D6). A split depends only on the seed and on the set of in
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from milrec.data.draws import Hidden, Rounding, divide, drawn_share, hidden_share, some_of_each_row
+from milrec.data.draws import Hidden, Rounding, divide, drawn_like, drawn_share, hidden_share, some_of_each_row
 from milrec.data.interactions import Interactions, generator, numbers_in, renumbered
 from milrec.data.pairs import added, empty_pairs, item_counts, pairs_where, read_pairs, take, without, write_pairs
 from milrec.data.sample_size import held_out_faults, or_over_interactions
@@ -75,6 +74,7 @@ class Split:
     protocol: Protocol
     seed: int
     left_out: dict[str, int] = field(default_factory=dict)  # parts of a given test part that cannot be used
+    like_test: bool = False  # the validation part has the popularity profile of the test part
 
     def __repr__(self) -> str:
         kind = "Split with a given test part" if self.protocol == "given" else f"Split over {self.protocol}"
@@ -116,6 +116,7 @@ class Split:
                 for what, count in _held_out_facts(self.part(name)).items()
             },
             **self.left_out,
+            **({"validation_like_test": True} if self.like_test else {}),
         }
 
     def save(self, path: str | Path, facts: dict[str, Any] | None = None, replace: bool = False) -> None:
@@ -144,7 +145,7 @@ class Split:
             else:
                 validation, test = _known_users(train, first, second)
             left_out = {fact: _count(manifest, fact) for fact in _LEFT_OUT} if protocol == "given" else {}
-            return cls(train, validation, test, protocol, seed, left_out)
+            return cls(train, validation, test, protocol, seed, left_out, "validation_like_test" in manifest.facts)
 
 
 def _read_part(manifest: Manifest, name: str, protocol: str, train: Interactions) -> Kept:
@@ -153,16 +154,12 @@ def _read_part(manifest: Manifest, name: str, protocol: str, train: Interactions
     paths = {file: manifest.path / f"{name}_{file}.arrow" for file in files}
     check_files(manifest, [path.name for path in paths.values()])
     n_users = _count(manifest, f"{name}_users_in_part")
-    held = n_users == train.n_users if protocol != "users" else n_users <= _plenty(paths.values())
+    plenty = 1_000_000 + sum(path.stat().st_size for path in paths.values())  # one for each byte, many with no pair
+    held = n_users == train.n_users if protocol != "users" else n_users <= plenty
     if not held:
         raise FolderError(f"'{manifest.path}' is damaged: {n_users} users in the {name} part are not its users")
     matrices = {file: read_pairs(path, (n_users, train.n_items)) for file, path in paths.items()}
     return matrices, _count(manifest, f"{name}_dropped_targets")
-
-
-def _plenty(files: Iterable[Path]) -> int:
-    """More users than a part with these files can have: one for each byte, and a million with no pair at all."""
-    return 1_000_000 + sum(file.stat().st_size for file in files)
 
 
 def _refuse_other(*given: object) -> None:
@@ -189,21 +186,26 @@ def split_interactions(data: Interactions, seed: int, held_out: float = 0.1) -> 
     return split
 
 
-def split_given(data: Interactions, test: Interactions, seed: int, held_out: float = 0.1) -> Split:
+def split_given(
+    data: Interactions, test: Interactions, seed: int, held_out: float = 0.1, *, like_test: bool = False
+) -> Split:
     """A test part that comes with the data: later in time, or chosen by the publisher.
 
     Users and items are matched by id. A random share of `data`, `held_out`, is for validation (0: none), the rest is to
     learn from. Pairs of `test` with a user who is not in `data`, pairs that are in `data` too, and pairs whose item has
-    no training interaction are dropped and counted, in this order.
+    no training interaction are dropped and counted, in this order. With `like_test`, popular and rare items have as
+    much weight in validation as in the test part: what is then chosen on validation knows a little of the test part.
     """
     _refuse_other(data, test)
     if not 0 <= held_out < 1:
         raise SettingsError(f"`held_out` must be a share from 0 up to, but not including, 1, not {held_out:g}")
     random = generator(seed, 6)
-    train, validation = drawn_share(data.adopted, held_out, random)
+    known, found = added(data.adopted, data.rejected), renumbered(test.adopted, test, data)
+    if like_test:
+        train, validation = drawn_like(data.adopted, without(found, known), held_out, random)
+    else:
+        train, validation = drawn_share(data.adopted, held_out, random)
     rejected, rejected_validation = drawn_share(data.rejected, held_out, random)
-    known = added(data.adopted, data.rejected)
-    found = renumbered(test.adopted, test, data)
     targets, rejected_targets = without(found, known), without(renumbered(test.rejected, test, data), known)
     held = (validation, rejected_validation), (targets, rejected_targets)
     kept, (first, (second, _)) = _in_catalogue(data, (train, rejected), held)
@@ -217,7 +219,7 @@ def split_given(data: Interactions, test: Interactions, seed: int, held_out: flo
         )
     parts = _known_users(kept, first, (second, dropped))
     counts = dict(zip(_LEFT_OUT, left_out, strict=True))
-    split = Split(kept, *parts, protocol="given", seed=seed, left_out=counts)
+    split = Split(kept, *parts, protocol="given", seed=seed, left_out=counts, like_test=like_test)
     _warn_of_few_users(split, "use a larger test part" if held_out == 0 else "use more data")
     return split
 

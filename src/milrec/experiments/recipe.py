@@ -52,11 +52,14 @@ class SplitEntry(Settings):
     protocol: Literal["interactions", "users"] = "interactions"
     seed: Seed = 0
     rounding: Literal["nearest", "down"] = "nearest"  # of the items of held-out users that are to be found
+    like_test: bool = False  # validation with the popularity profile of a test part in [data]
 
     @model_validator(mode="after")
     def _rounds_users(self) -> SplitEntry:
         if self.rounding == "down" and self.protocol != "users":
             raise ValueError("[split] rounding is for protocol 'users'")
+        if self.like_test and self.protocol == "users":
+            raise ValueError("[split] like_test is for data with a test part, not for protocol 'users'")
         return self
 
 
@@ -217,6 +220,8 @@ class Recipe(Settings):
             raise ValueError("a seed is given twice")
         if self.data is not None and self.data.test is not None and self.split.protocol == "users":
             raise ValueError("a recipe may have a test part in [data] or hold out users in [split], not both")
+        if self.data is not None and self.data.test is None and self.split.like_test:
+            raise ValueError("[split] like_test needs a test part in [data]")
         if self.refit and self.split.protocol == "users":
             raise ValueError("refit needs a validation part with the same users; split over interactions")
         return self

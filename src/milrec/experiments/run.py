@@ -162,7 +162,8 @@ def _split(recipe: Recipe, out: Path, watcher: Watcher) -> Split:
         watcher.stage(f"Opening {recipe.data.path}")
         data = Interactions.load(recipe.data.path)
     if recipe.data.test is not None:
-        split = split_given(data, Interactions.load(recipe.data.test), recipe.split.seed)
+        test = Interactions.load(recipe.data.test)
+        split = split_given(data, test, recipe.split.seed, like_test=recipe.split.like_test)
     else:
         split = _divided(recipe, data)
     split.save(out / "split")
