@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import milrec
 from milrec.data.preparation import Wanted, prepare_folder
-from milrec.data.reading import mistakes, tables, text
+from milrec.data.reading import tables
 from milrec.data.reading.columns import Columns
-from milrec.data.reading.row_count import line_of_row
+from milrec.data.reading.csv import mistakes, text
+from milrec.data.reading.csv.row_count import line_of_row
 from milrec.data.reading.sources import Allowed
 from milrec.data.reading.titles import read_titles
 from milrec.errors import DataError

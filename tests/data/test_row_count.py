@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from milrec.data.reading import row_count
-from milrec.data.reading.row_count import RowCounter
+from milrec.data.reading.csv import row_count
+from milrec.data.reading.csv.row_count import RowCounter
 
 fragments = st.sampled_from(["a", "é", ",", ",", '"', '"', '""', ',"', '",', "\n", "\r", "\r\n", "\n\n", " ", "\0"])
 texts = st.lists(fragments, max_size=40).map("".join)

@@ -16,8 +16,8 @@ import milrec
 from commands import milrec as command
 from commands import succeeds
 from milrec.data.preparation import Wanted, prepare_folder
-from milrec.data.reading import text
 from milrec.data.reading.columns import Columns
+from milrec.data.reading.csv import text
 from milrec.data.reading.parts import table_files, table_format
 from milrec.data.streaming import collection, ids, pairs, pieces
 from milrec.errors import DataError

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import milrec
 from milrec.data.reading.blocks import read_rows
 from milrec.data.reading.columns import Columns
+from milrec.data.reading.csv.text import first_line
 from milrec.data.reading.tables import Rows, rows_of
-from milrec.data.reading.text import first_line
 from milrec.data.reading.titles import read_titles
 from milrec.errors import DataError
 

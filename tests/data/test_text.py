@@ -13,13 +13,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from milrec.data.reading import text as text_module
 from milrec.data.reading.blocks import read_rows
 from milrec.data.reading.columns import Columns
+from milrec.data.reading.csv import text as text_module
+from milrec.data.reading.csv.text import Dialect, read_text
 from milrec.data.reading.read import read_source
 from milrec.data.reading.sources import Allowed
 from milrec.data.reading.tables import Rows
-from milrec.data.reading.text import Dialect, read_text
 from milrec.data.reading.titles import read_titles
 from milrec.errors import DataError
 
@@ -287,7 +287,7 @@ def test_lines_are_counted_within_quotes_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20])
 def test_a_line_in_another_encoding_is_named(tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("milrec.data.reading.mistakes._PIECE", piece)
+    monkeypatch.setattr("milrec.data.reading.csv.mistakes._PIECE", piece)
     expected = "line 4 of 'table.csv' is not valid UTF-8; save the file as UTF-8"
     assert refusal(tmp_path, b"user,item\r\n\r\na,\xc3\xa9\r\nb,\xe9\r\nc,d") == expected
     assert (

@@ -20,7 +20,8 @@ PAPER = {
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_recipe_can_be_read(path, tmp_path):
-    recipe = read_recipe(path, data=tmp_path)
+    needs_test = "like_test = true" in path.read_text(encoding="utf-8")
+    recipe = read_recipe(path, data=tmp_path, instead=Instead(test=tmp_path if needs_test else None))
     for entry in recipe.models:
         for places in entry.grid() or []:
             entry.chosen(entry.values(places))  # every value of the grid exists
@@ -79,3 +80,12 @@ def test_only_a_split_over_users_is_rounded():
     text = 'title = "x"\n[data.simulate]\n[split]\nrounding = "down"\n[[models]]\nname = "a"\n'
     with pytest.raises(SettingsError, match="rounding is for protocol 'users'"):
         recipe_from(tomllib.loads(text), "the recipe", Instead())
+
+
+def test_only_a_test_part_that_is_given_can_be_resembled():
+    text = 'title = "x"\n[data.simulate]\n[split]\nlike_test = true\n[[models]]\nname = "a"\n'
+    with pytest.raises(SettingsError, match=r"\[split\] like_test needs a test part in \[data\]"):
+        recipe_from(tomllib.loads(text), "the recipe", Instead())
+    users = text.replace("like_test = true", 'like_test = true\nprotocol = "users"')
+    with pytest.raises(SettingsError, match="like_test is for data with a test part, not for protocol 'users'"):
+        recipe_from(tomllib.loads(users), "the recipe", Instead())

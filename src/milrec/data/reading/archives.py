@@ -20,10 +20,8 @@ import pyarrow.csv as csv
 
 from milrec.data.reading.blocks import read_rows
 from milrec.data.reading.columns import TITLE_NAMES, Columns, column_of
-from milrec.data.reading.row_count import RowCounter
-from milrec.data.reading.sources import Allowed, Source, damage_reported
-from milrec.data.reading.tables import Rows, checked_ids, column_names, rows_of
-from milrec.data.reading.text import (
+from milrec.data.reading.csv.row_count import RowCounter
+from milrec.data.reading.csv.text import (
     LINES_OF_A_TITLE,
     Dialect,
     first_line,
@@ -32,6 +30,8 @@ from milrec.data.reading.text import (
     read_text,
     refuse_text,
 )
+from milrec.data.reading.sources import Allowed, Source, damage_reported
+from milrec.data.reading.tables import Rows, checked_ids, column_names, rows_of
 from milrec.data.reading.titles import read_titles
 from milrec.errors import DataError, cut
 

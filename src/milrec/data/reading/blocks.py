@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from milrec.data.reading.columns import Columns, chosen_columns, column_of, unused_value
 from milrec.data.reading.conditions import Conditions, kept_rows
+from milrec.data.reading.csv.text import file_blocks, lines_allowed, refuse_text
 from milrec.data.reading.sources import Allowed
 from milrec.data.reading.tables import Rows, checked_rows, column_names, file_place, parquet_blocks
-from milrec.data.reading.text import file_blocks, lines_allowed, refuse_text
 from milrec.data.reading.times import Times, brought_to, joined_kind
 from milrec.data.reading.values import refuse_inexact
 from milrec.errors import DataError

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 from milrec.data.reading.columns import Columns, chosen_columns, column_of, refuse_repeated
 from milrec.data.reading.conditions import Conditions, kept_rows
+from milrec.data.reading.csv.text import first_line, line_in_file, read_header, refuse_invalid
 from milrec.data.reading.formats import PARQUET_ENDINGS
 from milrec.data.reading.sources import Allowance, Allowed, refuse_no_file
-from milrec.data.reading.text import first_line, line_in_file, read_header, refuse_invalid
 from milrec.data.reading.times import Times, read_times
 from milrec.data.reading.values import Place, numbers_of_column, row_place
 from milrec.errors import DataError, cut

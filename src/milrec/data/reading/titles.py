@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from milrec.data.reading.columns import Columns, column_of, title_columns
 from milrec.data.reading.conditions import Conditions, kept_rows
+from milrec.data.reading.csv.text import LINES_OF_A_TITLE, file_blocks, lines_allowed, read_file
 from milrec.data.reading.sources import Allowed
 from milrec.data.reading.tables import (
     Rows,
@@ -25,7 +26,6 @@ from milrec.data.reading.tables import (
     table_of,
     texts,
 )
-from milrec.data.reading.text import LINES_OF_A_TITLE, file_blocks, lines_allowed, read_file
 from milrec.data.reading.values import Place, row_place
 from milrec.errors import DataError
 

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from milrec.data.reading.columns import refuse_repeated
-from milrec.data.reading.mistakes import Opening, pieces, ragged_line, undecodable_line
-from milrec.data.reading.row_count import RowCounter, line_of_row
+from milrec.data.reading.csv.mistakes import Opening, pieces, ragged_line, undecodable_line
+from milrec.data.reading.csv.row_count import RowCounter, line_of_row
 from milrec.data.reading.sources import Allowed, open_file
 from milrec.data.reading.values import Place, row_place
 from milrec.errors import DataError, cut
