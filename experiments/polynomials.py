@@ -151,12 +151,18 @@ def directions(inputs: Tensor) -> tuple[Tensor, Tensor]:
     return encoder * scale * balance, decoder * scale / balance
 
 
-def fit(data: Data, loss: Callable[[Tensor], Terms], setting: Setting, seed: int) -> tuple[Autoencoder, float, int]:
+def fit(
+    data: Data,
+    loss: Callable[[Tensor], Terms],
+    setting: Setting,
+    seed: int,
+    build: Callable[[Data], Autoencoder] = lambda data: Autoencoder(data.start),
+) -> tuple[Autoencoder, float, int]:
     """The weights with the best NDCG@100 on validation, that measure, and their step."""
     peak, decay = setting
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)  # of dropout, which takes no generator
-    model = Autoencoder(data.start)
+    model = build(data)
     averaged, best = copy.deepcopy(model), (copy.deepcopy(model), -1.0, 0)
     optimiser = torch.optim.Adam(model.parameters())
     learners = (data.known.sum(dim=1) > 1).nonzero()[:, 0]

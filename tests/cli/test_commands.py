@@ -276,6 +276,7 @@ def test_items_are_found_by_title(work):
         (["split", "nowhere", "--out", "s"], "there is no data folder 'nowhere'"),
         (["split", "model", "--out", "s"], "'model' is a model folder; a data folder is needed"),
         (["split", "data", "--out", "s", "--test", "nowhere"], "there is no data folder 'nowhere'"),
+        (["split", "data", "--out", "s", "--like-test"], "--like-test needs a test part; give it with --test"),
         (["split", "data", "--out", "s", "--test", "data"], "no adopted pair is left in the test part"),
         (["split", "data", "--out", "s", "--test", "data", "--protocol", "users"], "leave out --test and --held-out"),
         (
@@ -593,6 +594,8 @@ def test_a_test_part_that_the_data_comes_with(marked):
     assert facts["protocol"] == "given" and facts["test_source"] == "table.csv"
     assert (facts["test_unknown_users"], facts["test_pairs_of_unknown_users"]) == (1, 1)
     assert facts["test_dropped_targets"] >= 1  # u0 with something unheard
+    like = ("split", "train", "--out", "like", "--test", "test", "--held-out", "0.2", "--like-test")
+    assert "validation like test" in succeeds(*like, cwd=marked).stdout
     succeeds("fit", "split", "--out", "model", *QUICK, cwd=marked)
     shown = succeeds("evaluate", "model", "split", "--json", "measures.json", cwd=marked).stdout
     assert "auc_rejected" in shown

@@ -161,7 +161,10 @@ def split(
         float | None, typer.Option(help="Share of pairs for validation (0.1); without --test, the same again for test.")
     ] = None,
     like_test: Annotated[
-        bool, typer.Option(help="Draw validation with as many pairs of popular and of rare items as --test has.")
+        bool,
+        typer.Option(
+            "--like-test", help="Draw validation with as many pairs of popular and of rare items as --test has."
+        ),
     ] = False,
     rounding: Annotated[
         RoundingName,
