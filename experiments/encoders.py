@@ -185,18 +185,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Other autoencoders than milrec's under MIL, tried out.")
     parser.add_argument("split", type=Path, help="a split folder")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON of all finished fits")
+    parser.add_argument("--only", choices=VARIANTS, action="append", help="only this variant; may be repeated")
     parser.add_argument("--table", action="store_true", help="print the table of FILE and fit nothing")
     options = parser.parse_args()
     study = Study.at(options.out)
     if not options.table:
         torch.set_num_threads(1)
-        n_fits = sum(len(settings) for settings in VARIANTS.values())
+        wanted = options.only or list(VARIANTS)
+        n_fits = sum(len(VARIANTS[variant]) for variant in wanted)
         say(f"{n_fits} fits × {MINUTES} minutes; {len(study.found['fits'])} are finished")
         split = Split.load(options.split)
         data = Data.of(split)
         study.found["data"] = split.facts()
-        for variant, settings in VARIANTS.items():
-            for place in range(len(settings)):
+        for variant in wanted:
+            for place in range(len(VARIANTS[variant])):
                 run(study, data, variant, place)
     say(table(study.found))
 
