@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from milrec.data.splits import Split, split_given, split_interactions, split_users
     from milrec.errors import MilrecError
     from milrec.evaluation.evaluation import Evaluation
-    from milrec.fits import fit, refit
+    from milrec.fits import fit, fit_dislikes, refit
     from milrec.lists.export import read_lists
     from milrec.lists.query import Query
     from milrec.lists.rules import Rule
@@ -40,6 +40,7 @@ __all__ = [
     "check_encoder",
     "compare",
     "fit",
+    "fit_dislikes",
     "load",
     "read",
     "read_lists",
@@ -67,6 +68,7 @@ _HOME = {
     "check_encoder": "models.checks",
     "compare": "notebooks.comparison",
     "fit": "fits",
+    "fit_dislikes": "fits",
     "read": "data.reading.read",
     "read_lists": "lists.export",
     "refit": "fits",

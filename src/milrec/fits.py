@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from milrec.data.interactions import checked_seed
+from milrec.data.roles import REJECTIONS, of_rejections
 from milrec.data.splits import Split
 from milrec.errors import DataError, SettingsError, SmallDataWarning
 from milrec.evaluation.calibration import calibrate
@@ -57,6 +59,30 @@ def fit(
     return _fitted(split, settings, seed, checkpoint, report)
 
 
+def fit_dislikes(
+    split: Split,
+    model: str | type[nn.Module] | FitSettings | None = None,
+    loss: str | None = None,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    report: Report | None = None,
+    **values: Any,
+) -> Recommender:
+    """A model of what users reject, for `recommend(…, dislikes=other.at_cost(0.5))`: fitted to the same split, with
+    adopted and rejected pairs exchanged. Without a name: an autoencoder with cross-entropy that reads both.
+    """
+    if not isinstance(split, Split):
+        raise DataError("a fit needs a split: milrec.split_interactions(data, seed=0)")
+    chosen = dislike_settings(loss, values) if model is None else model
+    loss, values = (None, {}) if model is None else (loss, values)
+    return fit(split if split.of_rejections else of_rejections(split), chosen, loss, seed, checkpoint, report, **values)
+
+
+def dislike_settings(loss: str | None, values: Mapping[str, Any]) -> FitSettings:
+    """Those of `fit_dislikes` without a name."""
+    return settings_for("dae", loss or "pointwise", {"reads_rejected": True, **values})
+
+
 def _fitted(
     split: Split, settings: FitSettings, seed: int, checkpoint: str | Path | None, report: Report | None
 ) -> Recommender:
@@ -75,6 +101,7 @@ def _fitted(
         "protocol": split.protocol,
         "split_seed": split.seed,
         "fit_seconds": round(time.monotonic() - started, 2),
+        **({"predicts": REJECTIONS} if split.of_rejections else {}),
     }
     removed = train.adopted if split.protocol == "users" else split.test.audience.removed
     calibration = calibrate(fitted, settings, split)

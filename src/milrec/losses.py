@@ -10,9 +10,9 @@ loads without torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from milrec.settings import Section
 
@@ -140,7 +140,7 @@ class MissingInformationLoss(Section):
     """The missing information loss (MIL), the paper's own (equations 7 and 8).
 
     p = 1: (1-q)^γ₊ pulls adopted items to 1;  p = 0: A·(q-½)^(2γ) keeps missing items away from 1 and from 0;
-    p = -1: q^γ₋ pushes rejected items to 0 (D1 and D2 of docs/paper.md).
+    p = -1: ρ·q^γ₋ pushes rejected items to 0 (D1 and D2 of docs/paper.md; the paper has ρ = 1).
 
     This is the settings value, for `milrec.fit` and recipes. For your own training loop, use the `nn.Module`
     `milrec.torch.MissingInformationLoss`: the same formula with the same names.
@@ -151,14 +151,23 @@ class MissingInformationLoss(Section):
     missing_exponent: float = Field(10, ge=1, description="γ, the steepness of the walls")
     adopted_exponent: float = Field(1, ge=1, description="γ₊")
     rejected_exponent: float = Field(1, ge=1, description="γ₋")
+    rejected_weight: float = Field(1, ge=0, description="ρ, how much a rejection counts beside an adoption")
     rests: ClassVar[bool] = True  # whether it has a resting_preference
     needs_pairs: ClassVar[bool] = False
     decoders: ClassVar[tuple[str, ...]] = ("sigmoid",)
 
+    @model_serializer(mode="wrap")
+    def _without_weight_1(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As before rejections had a weight, if it is 1: folders, runs and checkpoints of then are of the same fit."""
+        values: dict[str, Any] = plain(self)
+        if values.get("rejected_weight") == 1:
+            del values["rejected_weight"]
+        return values
+
     def __call__(self, logits: Tensor, preference: Tensor, targets: Targets) -> Tensor:
         adopted = targets.adopted * (1 - preference).pow(self.adopted_exponent)
         missing = targets.missing * self.missing_term(preference)
-        rejected = targets.rejected * preference.pow(self.rejected_exponent)
+        rejected = self.rejected_weight * targets.rejected * preference.pow(self.rejected_exponent)
         return (adopted + missing + rejected).sum(dim=1)
 
     def missing_term(self, preference: Tensor) -> Tensor:

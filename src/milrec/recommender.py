@@ -16,15 +16,16 @@ from torch import nn
 from milrec.data.interactions import Interactions, renumbered
 from milrec.data.pairs import added
 from milrec.data.splits import Part, Split
-from milrec.errors import DataError, SettingsError, SkippedItemsWarning, counted, cut
+from milrec.errors import DataError, SettingsError, SkippedItemsWarning, counted
 from milrec.evaluation.evaluation import Evaluation
-from milrec.evaluation.judging import Judge, Judged
+from milrec.evaluation.judging import Judge, Judged, judge_of
 from milrec.evaluation.similar import SimilarEvaluation, judge_similar
 from milrec.exports.arrays import ListArrays, list_arrays
 from milrec.exports.factors import IdFactors, item_factors, user_factors
 from milrec.exports.onnx import write_onnx
 from milrec.lists.answer import Listed, answer_of, lists_asked
 from milrec.lists.catalogue import Catalogue, several
+from milrec.lists.dislikes import Dislikes
 from milrec.lists.export import item_columns, list_batch, list_schema, with_unmet
 from milrec.lists.nearness import CoAdoption, Nearest, Nearness
 from milrec.lists.query import Adopted, Answer, Asked, Query, Wanted, Wishes, ask, known_user, list_length, wanted
@@ -34,7 +35,6 @@ from milrec.probability.aims import Aims, Price, aim_of
 from milrec.training.artifact import Fitted
 
 _USERS_AT_ONCE = 2048
-_NAMED = 20  # unknown items in a sentence
 OnUnmet = Callable[[Any, str], None]  # a user (None: a new one), and what their list could not meet
 
 
@@ -79,6 +79,10 @@ class Recommender:
         more = renumbered(added(data.adopted, data.rejected), data, self.fitted.train)
         return Recommender(replace(self.fitted, removed=added(self.fitted.removed, more)))
 
+    def at_cost(self, cost: float) -> Dislikes:
+        """A model of rejections, as another model's lists take it: a dislike costs them this many hits."""
+        return Dislikes.of(self.fitted, self._scorer, cost)
+
     @property
     def folds_in(self) -> bool:
         """Whether a list for a new user takes long, because a row of factors has to be fitted first."""
@@ -105,32 +109,32 @@ class Recommender:
         on: Part = "test",
         report: Callable[[int, int], None] | None = None,
         dial: float = 0.0,
+        dislikes: Dislikes | None = None,
         **aims: Unpack[Aims],
     ) -> Evaluation:
         """Judge the lists on a held-out part of the split that the model was fitted on.
 
         `long_share=0.3` judges lists with 30 % of their first 20 places in the long tail, on average over users; see
-        `recommend` for what else they can aim at.
+        `recommend` for what else they can aim at, and for `dislikes`.
 
         A refitted model sees the validation items of users too. The training part still decides
         what is popular, novel and in the tail, so that a model and its refit can be compared.
         """
         warn_of_the_old_dial(dial)
-        return self.judge(split, on, dial, **aims).evaluation(report)
+        return self.judge(split, on, dial, dislikes, **aims).evaluation(report)
 
-    def judge(self, split: Split, on: Part = "test", dial: float = 0.0, **aims: Unpack[Aims]) -> Judge:
+    def judge(
+        self,
+        split: Split,
+        on: Part = "test",
+        dial: float = 0.0,
+        dislikes: Dislikes | None = None,
+        **aims: Unpack[Aims],
+    ) -> Judge:
         """What `evaluate` goes by: it judges a shard of users at a time, here or elsewhere."""
-        if not isinstance(split, Split):
-            raise DataError("a model is judged on a split: milrec.split_interactions(data, seed=0)")
-        own = split
-        if self.fitted.facts.get("refitted"):
-            if on == "validation":
-                raise DataError("the model is refitted and has learned from validation too; judge it on test")
-            own = split.joined()
-        if own.train.fingerprint() != self.fitted.facts["train_fingerprint"]:
-            raise DataError("the model was fitted on another split; evaluate it on that one, or fit it on this one")
-        judged = Judged(self._scorer.chances, aim_of(aims), dial)
-        return Judge(self.fitted.model, self.fitted.settings, split.train, own.part(on), judged)
+        if dislikes is not None:
+            dislikes.refuse_others(self.catalogue.item_ids)
+        return judge_of(self.fitted, split, on, Judged(self._scorer.chances, aim_of(aims), dial, dislikes))
 
     def recommend(
         self,
@@ -144,6 +148,8 @@ class Recommender:
         Only items in `allow` are listed, where it is given, and none in `exclude`.
         `long_share=0.3`: 30 % of the listed items are from the long tail, on average over users, at the least cost in
         expected hits; `medium_share`, `short_share`, `mean_popularity` (at most) and `long_bonus` (λ) likewise.
+        `dislikes=other.at_cost(0.5)`, with a model of what users reject (`milrec.fit_dislikes`): items are ranked by
+        probability - 0.5 × the chance of a rejection, so that a dislike costs as much as half a hit.
         `dial` is the old dial, kept for a while: items are ranked by logit - dial × ln(popularity).
         Rules, e.g. `long >= 30%`, add a column `unmet` that says which ones could not be met. `reasons` adds a column
         with this many of the adopted items that speak for an item, each with its part of the logit. `on_unmet` is
@@ -223,7 +229,7 @@ class Recommender:
         with self.catalogue.suggesting():
             asked = self.ask(Query(user, adopted, rejected, n, strict=strict, **wishes))
         if on_unmet is None and asked.skipped:
-            warnings.warn(_said_of_skipped(asked)[0], SkippedItemsWarning, stacklevel=2)
+            warnings.warn(asked.said_of_skipped[0], SkippedItemsWarning, stacklevel=2)
         schema = self._schema(asked.wanted, users=user is not None)
         if self.fitted.model.needs_adopted and not len(asked.adopted):
             schema = with_unmet(schema)  # which says that the list goes by popularity
@@ -333,17 +339,8 @@ class Recommender:
     def _batch(self, asked: Sequence[Asked], schema: pa.Schema, on_unmet: OnUnmet | None) -> pa.RecordBatch:
         lists = lists_asked(self._scorer, self.catalogue, asked)
         for one, listed in zip(asked, lists, strict=True):
-            sentences = [*listed.unmet, *_said_of_skipped(one)]
+            sentences = [*listed.unmet, *one.said_of_skipped]
             if on_unmet is not None and sentences:
                 user = None if one.row is None else self.catalogue.users[one.row].as_py()
                 on_unmet(user, "; ".join(sentences))
         return list_batch(self.catalogue, asked, lists, schema)
-
-
-def _said_of_skipped(asked: Asked) -> list[str]:
-    if not asked.skipped:
-        return []
-    named = ", ".join(f"'{cut(one)}'" for one in asked.skipped[:_NAMED])
-    more = f" and {len(asked.skipped) - _NAMED:,} more" if len(asked.skipped) > _NAMED else ""
-    what = "an unknown item was skipped" if len(asked.skipped) == 1 else "unknown items were skipped"
-    return [f"{what}: {named}{more}"]

@@ -11,6 +11,8 @@ import typer
 from milrec.cli.options import (
     Cluster,
     Dial,
+    DislikeCost,
+    DislikesOf,
     Force,
     LongBonus,
     LongShare,
@@ -19,6 +21,7 @@ from milrec.cli.options import (
     ModelClass,
     ShortShare,
     aims_of,
+    dislikes_of,
     named_classes,
     note_old_dial,
 )
@@ -31,6 +34,11 @@ if TYPE_CHECKING:
     from milrec.evaluation.similar import SimilarEvaluation
     from milrec.probability.aims import Aims
     from milrec.recommender import Recommender
+
+
+class Predicted(StrEnum):
+    adoptions = "adoptions"
+    rejections = "rejections"
 
 
 class PartName(StrEnum):
@@ -54,6 +62,10 @@ def fit(
             metavar="KEY=VALUE",
         ),
     ] = None,
+    predict: Annotated[
+        Predicted,
+        typer.Option(help="What users adopt or, for `recommend --dislikes`, what they reject."),
+    ] = Predicted.adoptions,
     seed: Annotated[int, typer.Option(help="Same seed, same weights.", min=0)] = 0,
     refit: Annotated[
         bool,
@@ -70,6 +82,7 @@ def fit(
 ) -> None:
     """Fit a model; by default a denoising autoencoder with the missing information loss and early stopping."""
     from milrec.cli.folder_fit import FolderFit, SharedFit
+    from milrec.fits import dislike_settings
     from milrec.settings import parse_assignments
     from milrec.training.presets import settings_for
 
@@ -77,13 +90,19 @@ def fit(
     if model is None and len(encoders) > 1:
         raise SettingsError("--model-class names several classes; choose one with --model NAME")
     own = encoders[0] if model is None and encoders else model
-    settings = settings_for(own, loss, parse_assignments(set or []), encoders)
+    values, of_rejections = parse_assignments(set or []), predict is Predicted.rejections
+    if of_rejections and cluster is not None:
+        raise SettingsError("--predict rejections works on one machine; leave --cluster out")
+    if of_rejections and own is None:
+        settings = dislike_settings(loss, values)
+    else:
+        settings = settings_for(own, loss, values, encoders)
     if encoders and settings.model.model in MODELS:
         raise SettingsError(
             f"--model {model} is one of milrec's own models; give only one of --model and --model-class"
         )
     shared = None if cluster is None else SharedFit(cluster, model_class or [])
-    FolderFit(split, out, settings, seed, refit, without_users, shared).run(resume, force)
+    FolderFit(split, out, settings, seed, refit, without_users, of_rejections, shared).run(resume, force)
 
 
 def evaluate(
@@ -96,6 +115,8 @@ def evaluate(
     short_share: ShortShare = None,
     mean_popularity: MeanPopularity = None,
     long_bonus: LongBonus = None,
+    dislikes: DislikesOf = None,
+    dislike_cost: DislikeCost = None,
     dial: Dial = 0.0,
     similar: Annotated[bool, typer.Option("--similar", help="Also judge `milrec similar`; takes seconds.")] = False,
     cluster: Cluster = None,
@@ -115,6 +136,7 @@ def evaluate(
         check_place(json)
     open_manifest(model, "model")
     open_manifest(split, "split")
+    spared = dislikes_of(dislikes, dislike_cost, cluster)
     from milrec.cli.output import evaluation_table, say
     from milrec.cli.progress import progress_bar
     from milrec.data.splits import Split
@@ -127,7 +149,7 @@ def evaluate(
     else:
         recommender, divided = Recommender.load(model, named_classes(model_class)), Split.load(split)
         with progress_bar("Evaluating", "users") as report:
-            found = recommender.evaluate(divided, on.value, report, dial, **aims)
+            found = recommender.evaluate(divided, on.value, report, dial, spared, **aims)
     if alike is not None:
         found = found.with_more(alike.measures, alike.intervals)
     if json is not None:

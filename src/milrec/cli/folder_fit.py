@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from milrec.cli.output import note, say
 from milrec.cli.progress import FitDisplay
+from milrec.data.roles import of_rejections
 from milrec.data.splits import Split
 from milrec.disk.files import make_folders, remove_empty, sweep
 from milrec.disk.locks import only_writer
@@ -77,7 +78,7 @@ class SharedFit:
 
 @dataclass(frozen=True)
 class FolderFit:
-    """A split, a model folder to write, settings, a seed, and whether to refit on training and validation."""
+    """A split, a model folder to write, settings, a seed; whether to refit, and what to predict."""
 
     split: Path
     out: Path
@@ -85,6 +86,7 @@ class FolderFit:
     seed: int
     refit: bool = False
     without_users: bool = False
+    of_rejections: bool = False
     shared: SharedFit | None = None  # None: on this machine
 
     @property
@@ -131,11 +133,15 @@ class FolderFit:
             remove_file(self.refit_checkpoint)
         self._fit(force)
 
+    def _split(self) -> Split:
+        split = Split.load(self.split)
+        return of_rejections(split) if self.of_rejections else split
+
     def _is_finished(self) -> bool:
         """Whether the model that is there has these data, settings and seed."""
         finished = open_folder(self.out, "model")
         facts = finished.facts
-        split = Split.load(self.split)
+        split = self._split()
         train = split.joined().train if self.refit else split.train
         settings = self.settings.for_data(Shape.of(split.train)).model_dump(mode="json")
         found = facts.get("settings")
@@ -148,7 +154,7 @@ class FolderFit:
     def _fit(self, force: bool) -> None:
         from milrec.training.artifact import refuse_without_users
 
-        split = Split.load(self.split)
+        split = self._split()
         if self.refit:
             split.joined()  # if that is refused, then now, and not after the fit
         if self.without_users:

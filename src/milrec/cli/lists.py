@@ -11,6 +11,8 @@ import typer
 from milrec.cli.options import (
     Cluster,
     Dial,
+    DislikeCost,
+    DislikesOf,
     LongBonus,
     LongShare,
     MeanPopularity,
@@ -19,6 +21,7 @@ from milrec.cli.options import (
     ShortShare,
     UnusedModelClass,
     aims_of,
+    dislikes_of,
     named_classes,
     note_old_dial,
 )
@@ -58,6 +61,8 @@ def recommend(
     short_share: ShortShare = None,
     mean_popularity: MeanPopularity = None,
     long_bonus: LongBonus = None,
+    dislikes: DislikesOf = None,
+    dislike_cost: DislikeCost = None,
     dial: Dial = 0.0,
     rule: Annotated[
         list[str] | None,
@@ -100,8 +105,15 @@ def recommend(
     rules = [Rule.parse(text) for text in rule or []]
     aims = aims_of(long_share, medium_share, short_share, mean_popularity, long_bonus)
     note_old_dial(dial)
-    allowed, excluded = _allowed_in(allow), _ids_in(exclude)
-    wishes: Wishes = {"allow": allowed, "exclude": excluded, "dial": dial, "rules": rules, "reasons": reasons, **aims}
+    wishes: Wishes = {
+        "allow": _allowed_in(allow),
+        "exclude": _ids_in(exclude),
+        "dial": dial,
+        "rules": rules,
+        "reasons": reasons,
+        "dislikes": dislikes_of(dislikes, dislike_cost, cluster),
+        **aims,
+    }
     rejections = _ids_of(rejected or "", "--rejected")
     if not is_url(model):
         refuse_unknown(Path(model), users, [] if skip_unknown else [*(taste or []), *rejections])

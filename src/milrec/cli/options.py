@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from milrec.errors import SettingsError
 from milrec.storage import reserved
 
 if TYPE_CHECKING:
+    from milrec.lists.dislikes import Dislikes
     from milrec.probability.aims import Aims
+
+_COST = 0.5  # hits that a dislike costs
 
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing folder of the same kind.")]
 _TAIL = "The list's tail (one of these)"
@@ -35,6 +39,26 @@ LongBonus = Annotated[
     float | None,
     typer.Option(
         help="λ itself: items are ranked by probability, plus λ for those of the long tail.", rich_help_panel=_TAIL
+    ),
+]
+_SPARED = "Dislikes (needs data with rejections)"
+DislikesOf = Annotated[
+    Path | None,
+    typer.Option(
+        "--dislikes",
+        metavar="FOLDER",
+        help="A model of what users reject, from `milrec fit SPLIT --predict rejections`: what they are likely to "
+        "dislike moves down.",
+        rich_help_panel=_SPARED,
+    ),
+]
+DislikeCost = Annotated[
+    float | None,
+    typer.Option(
+        "--dislike-cost",
+        help="How many hits a dislike costs [default: 0.5]: items are ranked by probability - COST × chance of a "
+        "rejection.",
+        rich_help_panel=_SPARED,
     ),
 ]
 Dial = Annotated[
@@ -89,6 +113,19 @@ def named_classes(paths: list[str] | None) -> list[type[Any]]:
     if folder not in sys.path:
         sys.path.append(folder)  # last: nothing in it takes the place of an installed module
     return [import_encoder(path) for path in paths]
+
+
+def dislikes_of(folder: Path | None, cost: float | None, cluster: str | None) -> Dislikes | None:
+    """What a list is to spare users; mistakes are refused before anything else is read."""
+    if folder is None:
+        if cost is not None:
+            raise SettingsError("--dislike-cost needs --dislikes FOLDER")
+        return None
+    if cluster is not None:
+        raise SettingsError("--dislikes works on one machine; leave --cluster out")
+    from milrec.recommender import Recommender
+
+    return Recommender.load(folder).at_cost(_COST if cost is None else cost)
 
 
 def note_old_dial(dial: float) -> None:

@@ -75,6 +75,7 @@ class Split:
     seed: int
     left_out: dict[str, int] = field(default_factory=dict)  # parts of a given test part that cannot be used
     like_test: bool = False  # the validation part has the popularity profile of the test part
+    of_rejections: bool = False  # adopted and rejected pairs are exchanged (see `roles`)
 
     def __repr__(self) -> str:
         kind = "Split with a given test part" if self.protocol == "given" else f"Split over {self.protocol}"
@@ -98,11 +99,9 @@ class Split:
             adopted=added(self.train.adopted, self.validation.targets),
             rejected=added(self.train.rejected, self.validation.rejected_targets),
         )
-        nothing = empty_pairs(train.adopted.shape)
+        nothing = {"targets": empty_pairs(train.adopted.shape), "rejected_targets": empty_pairs(train.adopted.shape)}
         judged = {"targets": self.test.targets, "rejected_targets": self.test.rejected_targets}
-        validation, test = _known_users(
-            train, ({"targets": nothing, "rejected_targets": nothing}, 0), (judged, self.test.dropped_targets)
-        )
+        validation, test = _known_users(train, (nothing, 0), (judged, self.test.dropped_targets))
         return replace(self, train=train, validation=validation, test=test)
 
     def facts(self) -> dict[str, Any]:

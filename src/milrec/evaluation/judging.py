@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from milrec.data.interactions import Interactions
-from milrec.data.splits import HeldOut
+from milrec.data.roles import of_rejections
+from milrec.data.splits import HeldOut, Part, Split
 from milrec.errors import NO_PROBABILITIES, DataError, SettingsError
 from milrec.evaluation.evaluation import Evaluation
 from milrec.evaluation.pairs import PairCounts
@@ -22,7 +23,8 @@ from milrec.evaluation.tally import SHORT_LIST, Sums, Tally, hits_of
 from milrec.interrupts import pause_point
 from milrec.kernels.ranking import ordered_shares
 from milrec.kernels.threads import ahead
-from milrec.lists.scores import Scorer, dial_shift, lists_for
+from milrec.lists.dislikes import Dislikes, SparingOrder
+from milrec.lists.scores import Order, Scorer, dial_shift, lists_for
 from milrec.lists.shards import shards
 from milrec.lists.tail_order import TailOrder
 from milrec.metrics import tail
@@ -31,19 +33,25 @@ from milrec.metrics.reliability import ReliabilityBin, calibration_error, reliab
 from milrec.models.contract import Model
 from milrec.probability.aims import Aim, Price
 from milrec.probability.calibration import Calibration, Chances
+from milrec.training.artifact import Fitted
 from milrec.training.settings import FitSettings
 
 
 @dataclass(frozen=True)
 class Judged:
-    """How lists are made for an evaluation: as the model ranks items, or with a dial."""
+    """How lists are made for an evaluation: as the model ranks items, with a dial, or sparing users their dislikes."""
 
     chances: Chances | None = None  # None: the model has no probabilities
     aim: Aim | None = None
     dial: float = 0.0
+    dislikes: Dislikes | None = None
 
     def price(self) -> Price | None:
         """What the lists aim at, for the short list; an error if the model has no probabilities to do so."""
+        if self.dislikes is not None and (self.aim is not None or self.dial):
+            raise SettingsError("`dislikes` cannot be combined with a dial or a share of the tail; give one of them")
+        if self.dislikes is not None and self.chances is None:
+            raise SettingsError(NO_PROBABILITIES)
         if self.aim is None:
             return None
         prices = None if self.chances is None else self.chances.calibration.prices
@@ -137,10 +145,32 @@ class Judge:
     def _counts(self) -> PairCounts | None:
         return None if self.judged.chances is None else PairCounts.of(self.judged.chances)
 
-    def _order(self) -> TailOrder | None:
-        if self.price is None or self.judged.chances is None:
+    def _order(self) -> Order | None:
+        if self.judged.chances is None:
+            return None
+        if self.judged.dislikes is not None:
+            return SparingOrder(self.judged.chances, self.judged.dislikes)
+        if self.price is None:
             return None
         return TailOrder(tail.tail_classes(self.popularity), self.judged.chances, self.price.bonuses)
+
+
+def judge_of(fitted: Fitted, split: Split, on: Part, judged: Judged) -> Judge:
+    """Of a fitted model on the split it was fitted to. The training part still decides what is popular after a refit,
+    so that a model and its refit can be compared.
+    """
+    if not isinstance(split, Split):
+        raise DataError("a model is judged on a split: milrec.split_interactions(data, seed=0)")
+    if fitted.predicts_rejections and not split.of_rejections:
+        split = of_rejections(split)
+    own = split
+    if fitted.facts.get("refitted"):
+        if on == "validation":
+            raise DataError("the model is refitted and has learned from validation too; judge it on test")
+        own = split.joined()
+    if own.train.fingerprint() != fitted.facts["train_fingerprint"]:
+        raise DataError("the model was fitted on another split; evaluate it on that one, or fit it on this one")
+    return Judge(fitted.model, fitted.settings, split.train, own.part(on), judged)
 
 
 class _Look:

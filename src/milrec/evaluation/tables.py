@@ -54,6 +54,8 @@ def figure(measure: str, value: float) -> str:
     """A mean as a person reads it: shares of lists in percent."""
     if math.isnan(value):
         return "–"
+    if measure.startswith("rejected_share@"):
+        return f"{100 * value:.2f} %"  # kept as a fraction, and small
     if "_share@" in measure:
         return f"{value:.1f} %"
     return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}"

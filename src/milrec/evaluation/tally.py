@@ -20,7 +20,7 @@ from milrec.metrics.names import LIST_LENGTH
 from milrec.models.contract import ROWS
 
 CUTOFFS = {"recall": (1, 5, 10, 20, 50, 100), "ndcg": (10, 20, 100), "novelty_ndcg": (20, 100)}
-SHORT_LIST = 20
+FIRST_PLACES, SHORT_LIST = 5, 20
 _USER = "user "  # what begins the name of a measure of single users, in sums
 Sums = dict[str, npt.NDArray[Any]]  # whole numbers that are added up, and values of single users
 
@@ -55,11 +55,12 @@ class Tally:
         self.by_rank += tail.interval_counts(lists, self.tail_intervals)
 
     def add_rejected(self, lists: Lists, rejected: csr_array) -> None:
-        """Share of the short list that the user rejected in held-out data, for users with such rejections."""
-        hits = hits_of(replace(lists, items=lists.items[:, :SHORT_LIST]), rejected)
-        length = np.maximum((hits.top_items >= 0).sum(axis=1), 1)
-        share = np.where(hits.n_targets > 0, hits.found.sum(axis=1) / length, np.nan)
-        self._note(f"rejected_share@{SHORT_LIST}", share)
+        """Share of the first places that the user rejected in held-out data, for users with such rejections."""
+        for n in (FIRST_PLACES, SHORT_LIST):
+            hits = hits_of(replace(lists, items=lists.items[:, :n]), rejected)
+            length = np.maximum((hits.top_items >= 0).sum(axis=1), 1)
+            share = np.where(hits.n_targets > 0, hits.found.sum(axis=1) / length, np.nan)
+            self._note(f"rejected_share@{n}", share)
 
     def add_order(self, shares: npt.NDArray[np.float64]) -> None:
         """How often an adopted item is above a rejected one, for users with both in their held-out data."""

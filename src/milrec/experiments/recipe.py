@@ -142,9 +142,7 @@ class ModelEntry(Settings):
     def chosen(self, values: dict[str, Any] | None = None, measure: str | None = None) -> FitSettings:
         """Its settings with some values replaced (those that a search found); `measure` decides when a fit stops."""
         settings = settings_for(self.model, self.loss, {**self.settings, **(values or {})})
-        if measure is None or "measure" in self.settings:
-            return settings
-        return settings.with_measure(measure)
+        return settings if measure is None or "measure" in self.settings else settings.with_measure(measure)
 
     def seeds(self, wanted: list[int]) -> list[int]:
         """All of them, or only the first if the model does not depend on the seed."""

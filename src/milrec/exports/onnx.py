@@ -1,6 +1,7 @@
 """A model as an ONNX file: its formula as a graph, with the ids of its items, and of its users if it knows them.
 
     adopted   (n_users, n_items) float32: 0 where nothing is known, else 1 or a count; the graph normalises it itself
+    rejected  (n_users, n_items) float32: 1 where a user rejected an item, for models that read it
     user      (n_users,) int64: numbers of known users, for models that have weights of users; if the model reads
               `adopted` too, the number after the last is for users that it has not met
     logits    (n_users, n_items) float32: higher is better; what a user has is not left out
@@ -104,11 +105,15 @@ class _Graph:
             self._input("adopted", self.onnx.TensorProto.FLOAT, ["n_users", self.n_items])
             read = self._read(formula)
             parts.append(self._node("MatMul", read, self._constant("item_weight", formula.item_weight)))
+        if formula.rejected_weight is not None:
+            self._input("rejected", self.onnx.TensorProto.FLOAT, ["n_users", self.n_items])
+            read = self._of_length_1(self._ones("rejected"))
+            parts.append(self._node("MatMul", read, self._constant("rejected_weight", formula.rejected_weight)))
         if formula.user_rows is not None:
             self._input("user", self.onnx.TensorProto.INT64, ["n_users"])
             rows = _with_nobody(formula.user_rows) if parts else formula.user_rows
             parts.append(self._node("Gather", self._constant("user_rows", rows), "user", axis=0))
-        return parts[0] if len(parts) == 1 else self._node("Add", *parts)
+        return parts[0] if len(parts) == 1 else self._node("Sum", *parts)
 
     def steps(self, value: str, steps: tuple[Step, ...]) -> str:
         for number, step in enumerate(steps, start=1):
@@ -131,18 +136,24 @@ class _Graph:
     def _read(self, formula: Formula) -> str:
         """Adopted weights as the encoder reads them (`models.inputs.unit_rows`)."""
         if formula.weights == "binary":
-            some = self._node("Greater", "adopted", self._constant("nothing", torch.zeros(1)))
-            read = self._node("Cast", some, to=self.onnx.TensorProto.FLOAT)
+            read = self._ones("adopted")
         elif formula.weights == "log":
             read = self._node("Log", self._node("Add", "adopted", self._constant("one", torch.ones(1))))
         else:
             read = "adopted"
         if formula.item_scale is not None:
             read = self._node("Mul", read, self._constant("item_scale", formula.item_scale))
-        if not formula.unit_length:
-            return read
+        return self._of_length_1(read) if formula.unit_length else read
+
+    def _ones(self, name: str) -> str:
+        """1 where an input is above 0."""
+        some = self._node("Greater", name, self._constant(f"no_{name}", torch.zeros(1)))
+        return self._node("Cast", some, to=self.onnx.TensorProto.FLOAT)
+
+    def _of_length_1(self, read: str) -> str:
+        tiny = self._constant(f"tiny_{len(self.nodes)}", torch.full((1,), _TINY))
         length = self._node("ReduceL2", read, axes=[1], keepdims=1)
-        return self._node("Div", read, self._node("Max", length, self._constant("tiny", torch.full((1,), _TINY))))
+        return self._node("Div", read, self._node("Max", length, tiny))
 
     def _node(self, operation: str, *inputs: str, **attributes: Any) -> str:
         name = f"{operation.lower()}_{len(self.nodes) + 1}"

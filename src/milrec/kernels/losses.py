@@ -117,9 +117,9 @@ def known_cell(kind, role, z, p):
         if role == ADOPTED:
             return -p[0] * log(kept), p[0] * (q - one) * inside
         return -log(one - kept), q * inside
-    base, exponent, sign = (one - q, p[2], -one) if role == ADOPTED else (q, p[3], one)
+    base, exponent, sign = (one - q, p[2], -one) if role == ADOPTED else (q, p[3], p[4])
     power = exp((exponent - one) * log(base))
-    return power * base, sign * exponent * power * rise
+    return abs(sign) * power * base, sign * exponent * power * rise
 
 
 @inlined

@@ -13,6 +13,7 @@ from torch import Tensor
 from milrec.kernels.sparse import Rows
 from milrec.lists.catalogue import Catalogue
 from milrec.lists.decisions import Proposed, Ranked, Scores
+from milrec.lists.dislikes import SparingOrder
 from milrec.lists.query import Answer, Asked, ListedItem, Reason, Wanted
 from milrec.lists.reasons import parts_of_logits, strongest, why_none
 from milrec.lists.rules import list_under
@@ -111,7 +112,7 @@ class _Best(NamedTuple):
 
 def _is_unusual(wish: Wanted) -> bool:
     """Whether a list is not simply made of the highest logits."""
-    return bool(wish.rules or wish.dial or wish.price)
+    return bool(wish.rules or wish.dial or wish.price or wish.dislikes)
 
 
 def _best_of(
@@ -119,6 +120,10 @@ def _best_of(
 ) -> _Best:
     if asked.wanted.rules or asked.wanted.price:
         return _best_of_parts(scorer, catalogue, asked, proposed)
+    if asked.wanted.dislikes is not None and scorer.chances is not None:
+        order = SparingOrder(scorer.chances, asked.wanted.dislikes)
+        items, scores = order.best(scorer, _users([asked], known=False), proposed, asked.wanted.n)
+        return _Best(items[0][items[0] >= 0], scores[0][items[0] >= 0])
     return _Best(*_best(scorer, proposed, asked.wanted.n, shift))
 
 

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from milrec.errors import NO_PROBABILITIES, DataError, SettingsError, UnknownIdError, cut, unknown
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue, several
+from milrec.lists.dislikes import Dislikes
 from milrec.lists.rules import Rule, rule_of
 from milrec.lists.scores import checked_dial
 from milrec.probability.aims import Aims, Price, aim_of
@@ -25,6 +26,7 @@ from milrec.training.artifact import Fitted
 Numbers = npt.NDArray[np.int32]
 Rules = Sequence[Rule | str | Mapping[str, Any]]
 LIGHTEST, HEAVIEST = 1e-30, 1e30  # weights of a new user's items that single precision can hold
+_NAMED = 20  # unknown items in a sentence
 WEIGHTS = f"from {LIGHTEST:g} to {HEAVIEST:g}"
 Adopted = Sequence[Any] | Mapping[Any, float]  # items, or how often each was played, bought or clicked
 
@@ -49,6 +51,7 @@ class Query:
     short_share: float | None = None
     mean_popularity: float | None = None  # at most, on average over users
     long_bonus: float | None = None  # λ: what a place in the long tail is worth, as a probability
+    dislikes: Dislikes | None = None  # what users reject, and how many hits a dislike costs
     strict: bool = True  # whether an unknown adopted or rejected item is an error; if not, it is skipped
 
     @classmethod
@@ -88,6 +91,7 @@ class Wishes(Aims, total=False):
     dial: float
     rules: Rules
     reasons: int
+    dislikes: Dislikes | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +105,7 @@ class Wanted:
     rules: tuple[Rule, ...]
     reasons: int
     price: Price | None = None  # of what the list aims at in the tail
+    dislikes: Dislikes | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +125,16 @@ class Asked:
     def number(self) -> int | None:
         """The row by which the model knows the user, if it does."""
         return None if self.as_new else self.row
+
+    @property
+    def said_of_skipped(self) -> list[str]:
+        """A sentence about unknown items, if any were skipped."""
+        if not self.skipped:
+            return []
+        named = ", ".join(f"'{cut(one)}'" for one in self.skipped[:_NAMED])
+        more = f" and {len(self.skipped) - _NAMED:,} more" if len(self.skipped) > _NAMED else ""
+        what = "an unknown item was skipped" if len(self.skipped) == 1 else "unknown items were skipped"
+        return [f"{what}: {named}{more}"]
 
 
 class Reason(NamedTuple):
@@ -190,7 +205,16 @@ def wanted(catalogue: Catalogue, query: Query, prices: TailPrices | None) -> Wan
     excluded = catalogue.items_among(query.exclude or ())
     rules = tuple(rule_of(rule) for rule in query.rules)
     n, dial = list_length(query.n), checked_dial(query.dial)
-    return Wanted(n, dial, allowed, excluded, rules, _n_reasons(query.reasons), _price(query, n, prices))
+    price, dislikes = _price(query, n, prices), query.dislikes
+    if dislikes is not None:
+        if price is not None or rules or dial:
+            raise SettingsError(
+                "`dislikes` cannot be combined with rules, a dial or a share of the tail; give one of them"
+            )
+        if prices is None:
+            raise SettingsError(NO_PROBABILITIES)
+        dislikes.refuse_others(catalogue.item_ids)
+    return Wanted(n, dial, allowed, excluded, rules, _n_reasons(query.reasons), price, dislikes)
 
 
 def _price(query: Query, n: int, prices: TailPrices | None) -> Price | None:

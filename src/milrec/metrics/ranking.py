@@ -75,8 +75,8 @@ def novelty_ndcg(hits: Hits, novelty: Floats, cutoff: int, ideal: str = "sorted"
 
 
 def novelties(popularity: npt.NDArray[np.integer[Any]]) -> Floats:
-    """-ln ν(i), ν the item's share of the training interactions."""
-    result: Floats = -np.log(popularity / popularity.sum())
+    """-ln ν(i), ν the item's share of the training interactions; at least one, as nobody may have rejected it."""
+    result: Floats = -np.log(np.maximum(popularity, 1) / popularity.sum())
     return result
 
 

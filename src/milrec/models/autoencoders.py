@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from milrec.kernels.products import steady_product
+from milrec.kernels.sparse import Rows
 from milrec.kernels.threads import zeros
 from milrec.models.contract import Encode, Latents, Parts, taken
 from milrec.models.factors import Factors
@@ -33,20 +34,22 @@ class _Autoencoder(Factors):
         return parts
 
     def latents_without_each(self, user: Users, encode: Encode) -> Latents:
-        """Latents of a user, known or new: W·v minus each item's own part, divided by the remaining length."""
+        """Latents of a user, known or new: W·v minus each item's own part, divided by the remaining length; and what
+        else the encoder reads of the user, as it is.
+        """
         values, own = self._entries(user)
         rest = np.sqrt(np.maximum(1 - values**2, np.finfo(np.float64).tiny))
         without = (own.sum(axis=0) - own) / rest if len(own) > 1 else np.zeros_like(own)
         product = np.vstack([own.sum(axis=0), without])  # (1 + n_adopted, width)
-        if self.knows_users and user.numbers is not None:
-            product += taken(self.encoder_weight, self.n_items + user.numbers)
+        others = self.reader.inputs(replace(user, adopted=Rows.none(1)))  # rejected items, or who the user is
+        product += others.values.astype(np.float64) @ taken(self.encoder_weight, others.items)
         with torch.no_grad():
             entering = torch.from_numpy(product.astype(np.float32)).to(self.encoder_weight.device)
             return self.latent(entering).cpu().numpy()
 
     def _entries(self, users: Users) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """v of the adopted items of one user, (n_adopted, 1), and v_i·W_i, (n_adopted, width)."""
-        inputs = self.reader.inputs(Users(users.adopted, users.rejected, None))
+        inputs = self.reader.inputs(Users(users.adopted, Rows.none(1), None))
         values = inputs.values.astype(np.float64)[:, None]
         return values, taken(self.encoder_weight, inputs.items) * inputs.values[:, None]
 
@@ -56,12 +59,16 @@ def _reader(settings: Any, n_items: int, n_users: int = 0) -> Reader:
 
 
 class DenoisingAutoencoder(_Autoencoder):
-    """h = s(W·v + b) (equation 12); v is what the user adopted, each item times its popularity^-α, L2-normalised."""
+    """h = s(W·v + b) (equation 12); v is what the user adopted, each item times its popularity^-α, L2-normalised.
+
+    If it reads what users rejected, that is a second v of length 1, with rows of W of its own.
+    """
 
     settings: AutoencoderSettings
 
     def __init__(self, settings: AutoencoderSettings, n_items: int) -> None:
-        super().__init__(settings, _reader(settings, n_items), n_items, settings.n_factors)
+        reader = replace(_reader(settings, n_items), rejected=settings.reads_rejected)
+        super().__init__(settings, reader, n_items, settings.n_factors)
 
     @classmethod
     def build(cls, settings: AutoencoderSettings, n_users: int, n_items: int) -> Self:

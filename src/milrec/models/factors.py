@@ -50,7 +50,8 @@ class Factors(GradientModel):
         return Formula(
             steps=(*self._latent_steps(), *decoded),
             item_weight=weight[: reader.n_items] if reader.n_items else None,
-            user_rows=weight[reader.n_items :] if reader.n_users else None,
+            rejected_weight=weight[reader.n_items : reader.first_user] if reader.rejected else None,
+            user_rows=weight[reader.first_user :] if reader.n_users else None,
             item_scale=None if reader.scale is None else torch.from_numpy(reader.scale).float(),
             weights=reader.weights,
             unit_length=reader.unit_length,

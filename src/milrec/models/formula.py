@@ -1,6 +1,7 @@
 """A model's logits as a formula of a few plain steps, so that other tools can compute them.
 
-    entering = read(adopted) · item_weight + user_rows[user]     each part only where the model has it
+    entering = read(adopted) · item_weight + unit(rejected) · rejected_weight + user_rows[user]
+                                                                 each part only where the model has it
     logits   = the further steps, one after another
 
 This is the same computation as `Model.write_logits`, without its care for the order of summation.
@@ -43,6 +44,7 @@ class Formula:
 
     steps: tuple[Step, ...]  # from what enters to the logits
     item_weight: Tensor | None = None  # (n_items, width) for what a user adopted
+    rejected_weight: Tensor | None = None  # (n_items, width) for what a user rejected
     user_rows: Tensor | None = None  # (n_users, width) for who a user is
     item_scale: Tensor | None = None  # (n_items,) what adopted weights are multiplied by first
     weights: str = "binary"  # how adopted weights are read: binary, counts or log
@@ -50,6 +52,7 @@ class Formula:
 
     def tensors(self) -> list[Tensor]:
         """All numbers of the formula."""
-        own = [one for one in (self.item_weight, self.user_rows, self.item_scale) if one is not None]
+        entering = (self.item_weight, self.rejected_weight, self.user_rows, self.item_scale)
+        own = [one for one in entering if one is not None]
         own += [step.bias for step in self.steps if isinstance(step, Shift)]
         return own + [step.weight for step in self.steps if isinstance(step, MatrixProduct)]

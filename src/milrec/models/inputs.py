@@ -59,7 +59,9 @@ class Users:
 
 @dataclass(frozen=True)
 class Reader:
-    """Which inputs an encoder reads: a column for each item, for each user, or for both, with the users' last."""
+    """Which inputs an encoder reads: a column for each adopted item, for each rejected one, and for each user, in this
+    order; a model has some of them.
+    """
 
     n_items: int = 0  # 0: it does not read what users adopted
     n_users: int = 0  # 0: it does not know users
@@ -67,31 +69,37 @@ class Reader:
     unit_length: bool = True  # whether every row of items is divided by its length
     corruption: float = 0.0  # probability that a fit hides an item
     scale: npt.NDArray[np.float64] | None = None  # (n_items,) what the weight of an item is multiplied by; None: 1
+    rejected: bool = False  # whether it reads what users rejected, too
 
     @property
     def n_columns(self) -> int:
-        return self.n_items + self.n_users
+        return self.first_user + self.n_users
+
+    @property
+    def first_user(self) -> int:
+        return self.n_items * (2 if self.rejected else 1)
 
     def inputs(self, users: Users) -> Rows:
         """What the encoder sees when lists are made."""
         return self._with_users(self._items(users), users)
 
     def corrupted_inputs(self, users: Users, random: np.random.Generator) -> Rows:
-        """The same in a step of a fit: each adopted item is hidden with a probability, the user's own column never."""
+        """The same in a step of a fit: each item is hidden with a probability, the user's own column never."""
         return self._with_users(corrupted(self._items(users), self.corruption, random), users)
 
     def _items(self, users: Users) -> Rows:
         if not self.n_items:
             return Rows.none(users.n_users)
         if self.unit_length:
-            return unit_rows(users.adopted, self.weights, self.scale)
+            adopted = unit_rows(users.adopted, self.weights, self.scale)
+            return beside(adopted, unit_rows(users.rejected, "binary"), self.n_items) if self.rejected else adopted
         values = _WEIGHTS[self.weights](users.adopted.values).astype(np.float32)
         return Rows(users.adopted.indptr, users.adopted.items, values)
 
     def _with_users(self, inputs: Rows, users: Users) -> Rows:
         if not self.n_users or users.numbers is None:
             return inputs
-        return with_entry(inputs, self.n_items + users.numbers)
+        return with_entry(inputs, self.first_user + users.numbers)
 
 
 def popularity_scale(popularity: npt.NDArray[np.int64], exponent: float) -> npt.NDArray[np.float64]:
@@ -107,6 +115,13 @@ def unit_rows(adopted: Rows, weights: str, scale: npt.NDArray[np.float64] | None
         values *= scale[adopted.items]
     length = np.sqrt(np.bincount(adopted.users, weights=values**2, minlength=adopted.n_rows))
     return Rows(adopted.indptr, adopted.items, (values / length[adopted.users]).astype(np.float32))
+
+
+def beside(left: Rows, right: Rows, offset: int) -> Rows:
+    """Rows next to each other: the columns of the right ones are moved on, past those of the left."""
+    ends = np.repeat(left.indptr[1:], right.counts)
+    items = np.insert(left.items, ends, right.items + np.int32(offset))
+    return Rows(left.indptr + right.indptr, items, np.insert(left.values, ends, right.values))
 
 
 def with_entry(inputs: Rows, columns: Numbers) -> Rows:

@@ -87,12 +87,19 @@ class AutoencoderSettings(GradientModelSettings):
         0, ge=-2, le=2, description="α: an adopted item enters with its popularity^-α; above 0, rare items say more"
     )
 
+    reads_rejected: bool = Field(
+        False, description="whether the encoder sees what a user rejected, too, by weights of their own"
+    )
+
     @model_serializer(mode="wrap")
-    def _without_exponent_0(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As before there was an exponent, if it is 0: folders, runs and checkpoints of then are of the same fit."""
+    def _without_what_is_new(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As before these settings existed, where they change nothing: folders, runs and checkpoints of then are of
+        the same fit.
+        """
         values: dict[str, Any] = plain(self)
-        if values.get("input_exponent") == 0:
-            del values["input_exponent"]
+        for name, nothing in (("input_exponent", 0), ("reads_rejected", False)):
+            if values.get(name) == nothing:
+                del values[name]
         return values
 
     @classmethod

@@ -21,6 +21,7 @@ from torch import nn
 
 from milrec.data.interactions import ADOPTERS, Interactions
 from milrec.data.pairs import read_pairs, write_pairs
+from milrec.data.roles import REJECTIONS
 from milrec.errors import FolderError, MilrecError, SettingsError, first_line
 from milrec.models.contract import Model
 from milrec.models.encoders import encoder_settings
@@ -74,6 +75,11 @@ class Fitted:
     def prices(self) -> TailPrices | None:
         """What a place in the tail costs, where that is known."""
         return None if self.calibration is None else self.calibration.prices
+
+    @property
+    def predicts_rejections(self) -> bool:
+        """Whether it was fitted to rejections, and ranks first what users would reject."""
+        return self.facts.get("predicts") == REJECTIONS
 
     def without_users(self) -> Fitted:
         """The same for new users alone: it holds the items, how many users adopted each, and the weights."""

@@ -84,7 +84,7 @@ def _start_from_directions(model: Factors, train: Interactions, logit: float, se
         pool.run(over_users(weighted_rows, train.n_users, *parts))
         encoder = latent
     with torch.no_grad():
-        model.encoder_weight[len(encoder) :] = 0  # rows of users, after those of items
+        model.encoder_weight[len(encoder) :] = 0  # rows of rejected items and of users come after them
         _put(model.encoder_weight[: len(encoder)], encoder * np.float32(scale * balance))
         _put(model.decoder_weight, decoder * np.float32(scale / balance))
 

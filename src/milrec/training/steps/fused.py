@@ -330,5 +330,6 @@ def compiled_loss(loss: Loss, decoder: str) -> tuple[int, Floats]:
     else:
         assert isinstance(loss, MissingInformationLoss)
         kind = loss_kernels.MIL
-        values = (loss.missing_weight, loss.missing_exponent, loss.adopted_exponent, loss.rejected_exponent)
-    return kind, np.array([*values, *[0.0] * (4 - len(values))], dtype=np.float32)
+        exponents = (loss.missing_exponent, loss.adopted_exponent, loss.rejected_exponent)
+        values = (loss.missing_weight, *exponents, loss.rejected_weight)
+    return kind, np.array([*values, *[0.0] * (5 - len(values))], dtype=np.float32)

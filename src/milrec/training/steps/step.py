@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,7 +40,9 @@ def decay_slopes(model: GradientModel, settings: GradientFit) -> dict[str, Decay
     if settings.training.weight_decay_form == "popularity":
         of_items = {"decoder_weight", model.first_layer}
         shares = model.popularity / model.popularity.sum()  # (n_items,)
-        return {name: strength * (shares if name in of_items else 1 / len(weights[name])) for name in model.decayed()}
+        rows = {name: len(weights[name]) for name in model.decayed()}
+        by_row = {name: np.resize(shares, n) for name, n in rows.items() if name in of_items}  # rejected items, too
+        return {name: strength * by_row.get(name, 1 / n) for name, n in rows.items()}
     return {name: strength / model.width / len(weights[name]) for name in model.decayed()}
 
 
