@@ -255,6 +255,15 @@ def test_mil_of_a_rejected_item_rises_from_0_to_1():
     assert value_of(squared, [[0.25]], rejected) == pytest.approx([0.0625])
 
 
+def test_a_rejection_of_mil_counts_as_much_as_its_weight_says():
+    rejected = known([[0]], rejected=[[1]])
+    for weight in (0, 0.3, 2):
+        light = MissingInformationLoss(rejected_weight=weight, rejected_exponent=2)
+        assert value_of(light, [[0.5]], rejected) == pytest.approx([weight * 0.25])
+    assert "rejected_weight" not in MissingInformationLoss().model_dump()  # folders of before are of the same fit
+    assert MissingInformationLoss(rejected_weight=0.3).model_dump()["rejected_weight"] == 0.3
+
+
 def test_mil_draws_adopted_up_rejected_down_and_missing_to_the_middle():
     preference = double([[0.5, 0.5, 0.02, 0.98]]).requires_grad_()
     targets = known([[1, 0, 0, 0]], missing=[[0, 0, 1, 1]], rejected=[[0, 1, 0, 0]])

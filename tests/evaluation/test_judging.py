@@ -99,7 +99,7 @@ def test_the_popularity_of_lists_by_hand(by_popularity):
 
 def test_rejected_items_in_lists_are_counted_for_users_who_have_any(by_popularity):
     assert by_popularity.measures["rejected_share@20"] == 0.5
-    assert by_popularity.undefined == {"rejected_share@20": 1, "auc_rejected": 1}
+    assert by_popularity.undefined == {"rejected_share@5": 1, "rejected_share@20": 1, "auc_rejected": 1}
 
 
 def test_the_order_of_adopted_and_rejected_items_by_hand(four_items):

@@ -2,10 +2,12 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
 import pytest
+from scipy.sparse import csr_array
 
 import milrec
 from commands import milrec as command
@@ -20,6 +22,7 @@ SETTINGS = {
     "dae of counts": {"model": "dae", "input_weights": "counts", "encoder": "sigmoid", **SMALL},
     "dae of logs": {"model": "dae", "input_weights": "log", "encoder": "relu", **SMALL},
     "dae of rare items": {"model": "dae", "input_exponent": 0.5, "input_weights": "log", **SMALL},
+    "dae of rejections, too": {"model": "dae", "reads_rejected": True, **SMALL},
     "cdae": {"model": "cdae", **SMALL},
     "vae": {"model": "vae", "n_hidden": 12, **SMALL},
     "mf": {"model": "mf", **SMALL},
@@ -34,12 +37,17 @@ def split():
     random = np.random.default_rng(0)
     users, items = np.nonzero(random.random((40, 25)) < 0.35)
     plays = {"user": users, "item": [f"i{item}" for item in items], "plays": random.integers(1, 9, len(users))}
-    return milrec.split_interactions(milrec.read(plays, value="plays", titles={"i0": "Zero"}), seed=0)
+    data = milrec.read(plays, value="plays", titles={"i0": "Zero"})
+    free = (random.random((40, 25)) < 0.2) & ~(data.adopted.toarray() > 0)
+    return milrec.split_interactions(replace(data, rejected=csr_array(free.astype(np.float32))), seed=0)
 
 
-def computed(path, adopted, users):
+def computed(path, adopted, users, rejected=None):
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    given = {"adopted": adopted.astype(np.float32), "user": users.astype(np.int64)}
+    refused = np.zeros_like(adopted) if rejected is None else rejected
+    given = {"adopted": adopted, "rejected": refused, "user": users}
+    kinds = {"adopted": np.float32, "rejected": np.float32, "user": np.int64}
+    given = {name: value.astype(kinds[name]) for name, value in given.items()}
     logits = session.run(["logits"], {one.name: given[one.name] for one in session.get_inputs()})[0]
     return logits, json.loads(session.get_modelmeta().custom_metadata_map["milrec"])
 
@@ -56,14 +64,15 @@ def test_onnxruntime_computes_the_scores_of_known_users(split, settings, tmp_pat
     model = milrec.fit(split, **settings)
     model.to_onnx(tmp_path / "model.onnx")
     train = model.fitted.train
-    logits, facts = computed(tmp_path / "model.onnx", train.adopted.toarray(), np.arange(train.n_users))
+    adopted, rejected = train.adopted.toarray(), train.rejected.toarray()
+    logits, facts = computed(tmp_path / "model.onnx", adopted, np.arange(train.n_users), rejected)
     assert logits.shape == (train.n_users, train.n_items) and logits.dtype == np.float32
     assert facts["model"] == settings["model"] and facts["items"] == model.item_ids and "Zero" in facts["titles"]
     for row in (0, 7, train.n_users - 1):
         assert_same_scores(model.recommend([model.user_ids[row]], n=25), logits[row], facts["items"])
 
 
-@pytest.mark.parametrize("name", ["dae of logs", "dae of rare items", "cdae", "vae", "ease"])
+@pytest.mark.parametrize("name", ["dae of logs", "dae of rare items", "dae of rejections, too", "cdae", "vae", "ease"])
 def test_onnxruntime_computes_the_scores_of_new_users_and_of_one_without_items(split, name, tmp_path):
     model = milrec.fit(split, **SETTINGS[name])
     model.to_onnx(tmp_path / "model.onnx")

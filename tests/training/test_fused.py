@@ -27,6 +27,7 @@ from milrec.training.targets import Draws, dense_targets, draw_targets
 N_USERS, N_ITEMS, N_FACTORS = 7, 300, 5
 TARGET_SETS = ("per_user", "shared", "expectation", "all")
 ODD_EXPONENTS = {"missing_weight": 50, "missing_exponent": 2.5, "adopted_exponent": 2.3, "rejected_exponent": 1.7}
+WEIGHED = {**ODD_EXPONENTS, "rejected_weight": 0.3}
 LOSSES: dict[str, tuple[Loss, str]] = {
     "square linear": (SquareLoss(), "linear"),
     "square sigmoid": (SquareLoss(), "sigmoid"),
@@ -42,6 +43,7 @@ LOSSES: dict[str, tuple[Loss, str]] = {
     "multinomial": (MultinomialLoss(), "linear"),
     "mil": (MissingInformationLoss(), "sigmoid"),
     "mil with odd exponents": (MissingInformationLoss(**ODD_EXPONENTS), "sigmoid"),
+    "mil with light rejections": (MissingInformationLoss(**WEIGHED), "sigmoid"),
     "mil without exponents": (MissingInformationLoss(missing_weight=3, missing_exponent=1), "sigmoid"),
 }
 CASES = [

@@ -41,6 +41,7 @@ CASES = [
     ("pointwise", {"target_set": "all", "confidence": 5}),
     ("multinomial", {}),
     ("mil", {"target_set": "expectation", "start_bias": "rest"}),  # touches only the rows that are read
+    ("mil", {**ODD, "rejected_weight": 0.3, "target_set": "expectation"}),
 ]
 MODELS = pytest.mark.parametrize("model", ["dae", "cdae", "mf"])
 VAE = {"n_hidden": 7, "annealing_cap": 0.5, "annealing_steps": 3}
@@ -115,6 +116,13 @@ def test_the_fast_step_is_the_readable_one_where_nothing_was_rejected(checkerboa
 def test_the_fast_step_is_the_readable_one_whatever_the_encoder(small_catalogue, model, encoder, target_set):
     values = {"encoder": encoder, "target_set": target_set, "target_factor": 2}
     assert_same_steps(small_catalogue, settings_of(model, "pointwise", values), scale=3)
+
+
+@pytest.mark.parametrize("values", [{}, {"weight_decay_form": "popularity", "weight_decay": 0.3}], ids=name_of)
+@pytest.mark.parametrize("target_set", ["shared", "expectation"])
+def test_the_fast_step_is_the_readable_one_where_rejections_are_read(small_catalogue, target_set, values):
+    values = {"reads_rejected": True, "target_set": target_set, "target_factor": 2, **values}
+    assert_same_steps(small_catalogue, settings_of("dae", "mil", values))
 
 
 @pytest.mark.parametrize("model", ["dae", "cdae"])
