@@ -7,7 +7,7 @@ import pytest
 
 import milrec
 from commands import milrec as command
-from commands import succeeds
+from commands import in_a_process, succeeds
 from milrec.data.roles import exchanged, of_rejections
 from milrec.errors import DataError, SettingsError
 from milrec.lists.scores import Scorer, logits_of
@@ -183,4 +183,8 @@ def test_the_commands_do_the_same(split, liked, disliked, tmp_path):
     assert "fit one to their rejections" in failing("evaluate", "liked", "split", "--dislikes", "liked", cwd=tmp_path)
     assert "there is no model folder" in failing(*asked[:-1], "nowhere", cwd=tmp_path)
     refused = failing("fit", "split", "--out", "other", "--predict", "rejections", "--cluster", "local", cwd=tmp_path)
+    done = succeeds("recommend", "dislikes", "--user", user, cwd=tmp_path)
+    assert "this model predicts what users reject" in done.stderr
+    done = in_a_process("serve", "dislikes", "--port", "0", cwd=tmp_path, timeout=300)
+    assert done.returncode and "serve a model of what they adopt" in done.stderr
     assert "leave --cluster out" in refused and not (tmp_path / "other").exists()

@@ -65,6 +65,8 @@ class AskedLists:
         cls, model: ModelPlace, everything: Manifest | None, encoders: Sequence[type[Any]], n: int, wishes: Wishes
     ) -> AskedLists:
         recommender = Recommender.load(model.folder, encoders)
+        if recommender.fitted.predicts_rejections:
+            note("this model predicts what users reject; for lists that spare them that, give it as --dislikes")
         for name, ids in (("allow", wishes.get("allow")), ("exclude", wishes.get("exclude"))):
             given = list(ids or ())
             if outside := recommender.outside_catalogue(given):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from milrec.data.interactions import Interactions
+from milrec.errors import FolderError
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue
 from milrec.lists.query import Asked, Query
 from milrec.recommender import Recommender
@@ -154,6 +155,8 @@ def load_served(name: str, source: Source, models: Sequence[type[Any]] = ()) -> 
     """Check all of the private copy of a model folder, and read it."""
     with reading(source.folder, source.model):
         recommender = Recommender.load(source.model.path, models)  # which compares the copy with the hashes
+    if recommender.fitted.predicts_rejections:
+        raise FolderError(f"'{source.folder}' predicts what users reject; serve a model of what they adopt")
     if source.known is not None and source.known_folder is not None:
         with reading(source.known_folder, source.known):
             recommender = recommender.leaving_out(Interactions.load(source.known.path))
