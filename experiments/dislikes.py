@@ -19,8 +19,8 @@ COSTS = (0, 0.1, 0.2, 0.3, 0.5, 1, 2, 4)
 SEEDS = (0, 1, 2)
 PLAIN: dict[str, dict[str, Any]] = {
     "rejections taken for missing": {"rejected_as": "missing"},
-    "MIL's term": {},
-    "MIL's term, weight .3": {"rejected_weight": 0.3},
+    "MIL's term": {"rejected_as": "rejected"},
+    "MIL's term, weight .3": {"rejected_as": "rejected", "rejected_weight": 0.3},
 }
 
 

@@ -26,6 +26,7 @@ CASES = {
     "no walls": {"missing_weight": 0},
     "exponents of 1": {"missing_weight": 3, "missing_exponent": 1},
     "fractional exponents": {"missing_exponent": 2.5, "adopted_exponent": 1.5, "rejected_exponent": 2.2},
+    "light rejections": {"rejected_weight": 0.3, "rejected_exponent": 2},
 }
 HALF_MAX = torch.finfo(torch.float16).max
 LOW_PRECISION = (torch.float16, torch.bfloat16)
@@ -117,7 +118,7 @@ def test_a_logit_of_0_has_the_exact_gradient(case, dtype):
     loss = MissingInformationLoss(reduction="none", **CASES[case])
     _, slopes = value_and_gradient(loss, torch.zeros(3, dtype=dtype), torch.tensor([1, 0, -1]))
     expected = [-loss.adopted_exponent * 0.5 ** (loss.adopted_exponent + 1), 0]
-    expected += [loss.rejected_exponent * 0.5 ** (loss.rejected_exponent + 1)]
+    expected += [loss.rejected_weight * loss.rejected_exponent * 0.5 ** (loss.rejected_exponent + 1)]
     assert slopes.tolist() == pytest.approx(expected, rel=4e-3)
     assert slopes[1] == 0
 
@@ -313,7 +314,7 @@ def test_it_is_a_module_without_state_that_shows_its_settings():
     assert not loss.state_dict() and not list(loss.parameters())
     assert repr(copy.deepcopy(loss)) == (
         "MissingInformationLoss(missing_weight=500000, missing_exponent=8, adopted_exponent=1, rejected_exponent=1, "
-        "reduction='batchmean')"
+        "rejected_weight=1, reduction='batchmean')"
     )
 
 

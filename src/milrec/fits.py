@@ -16,6 +16,7 @@ from milrec.data.roles import REJECTIONS, of_rejections
 from milrec.data.splits import Split
 from milrec.errors import DataError, SettingsError, SmallDataWarning
 from milrec.evaluation.calibration import calibrate
+from milrec.evaluation.judging import in_roles_of
 from milrec.evaluation.validation import validation_measure
 from milrec.recommender import Recommender
 from milrec.training.artifact import Fitted
@@ -69,17 +70,19 @@ def fit_dislikes(
     **values: Any,
 ) -> Recommender:
     """A model of what users reject, for `recommend(…, dislikes=other.at_cost(0.5))`: fitted to the same split, with
-    adopted and rejected pairs exchanged. Without a name: an autoencoder with cross-entropy that reads both.
+    adopted and rejected pairs exchanged. Without a name, or as `dae`: an autoencoder that reads both, by default with
+    cross-entropy.
     """
     if not isinstance(split, Split):
         raise DataError("a fit needs a split: milrec.split_interactions(data, seed=0)")
-    chosen = dislike_settings(loss, values) if model is None else model
-    loss, values = (None, {}) if model is None else (loss, values)
-    return fit(split if split.of_rejections else of_rejections(split), chosen, loss, seed, checkpoint, report, **values)
+    exchanged = split if split.of_rejections else of_rejections(split)
+    if model is None or model == "dae":
+        return fit(exchanged, dislike_settings(loss, values), None, seed, checkpoint, report)
+    return fit(exchanged, model, loss, seed, checkpoint, report, **values)
 
 
 def dislike_settings(loss: str | None, values: Mapping[str, Any]) -> FitSettings:
-    """Those of `fit_dislikes` without a name."""
+    """Those of `fit_dislikes` for an autoencoder."""
     return settings_for("dae", loss or "pointwise", {"reads_rejected": True, **values})
 
 
@@ -116,6 +119,7 @@ def refit(
     the prices of the tail are those of the fit before it.
     """
     fitted = recommender.fitted
+    split = in_roles_of(fitted, split)
     if fitted.facts.get("refitted"):
         raise DataError("the model is already refitted: it has learned from validation too")
     if split.train.fingerprint() != fitted.facts["train_fingerprint"]:

@@ -132,8 +132,6 @@ class Recommender:
         **aims: Unpack[Aims],
     ) -> Judge:
         """What `evaluate` goes by: it judges a shard of users at a time, here or elsewhere."""
-        if dislikes is not None:
-            dislikes.refuse_others(self.catalogue.item_ids)
         return judge_of(self.fitted, split, on, Judged(self._scorer.chances, aim_of(aims), dial, dislikes))
 
     def recommend(

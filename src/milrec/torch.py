@@ -22,8 +22,8 @@ REDUCTIONS = ("none", "sum", "mean", "batchmean")
 class MissingInformationLoss(nn.Module):
     """MIL (equations 7 and 8 of the paper) of logits, whose sigmoid q is the predicted preference.
 
-    Adopted: (1-q)^γ₊;  missing: A·(q-½)^(2γ);  rejected: q^γ₋. A is `missing_weight`, γ `missing_exponent`,
-    γ₊ `adopted_exponent`, γ₋ `rejected_exponent`; the defaults are the paper's best settings.
+    Adopted: (1-q)^γ₊;  missing: A·(q-½)^(2γ);  rejected: ρ·q^γ₋. A is `missing_weight`, γ `missing_exponent`,
+    γ₊ `adopted_exponent`, γ₋ `rejected_exponent`, ρ `rejected_weight`; the defaults are the paper's best settings.
 
     `reduction` is "none" (a value per element), "sum", "mean" (over elements, those of weight 0 included) or
     "batchmean" (the sum divided by the number of rows, which is the paper's: the mean over users of the sums over
@@ -45,6 +45,7 @@ class MissingInformationLoss(nn.Module):
         missing_exponent: float = 10.0,
         adopted_exponent: float = 1.0,
         rejected_exponent: float = 1.0,
+        rejected_weight: float = 1.0,
         reduction: str = "mean",
     ) -> None:
         super().__init__()
@@ -52,6 +53,7 @@ class MissingInformationLoss(nn.Module):
         self.missing_exponent = _at_least(1, "missing_exponent", missing_exponent)
         self.adopted_exponent = _at_least(1, "adopted_exponent", adopted_exponent)
         self.rejected_exponent = _at_least(1, "rejected_exponent", rejected_exponent)
+        self.rejected_weight = _at_least(0, "rejected_weight", rejected_weight)
         if reduction not in REDUCTIONS:
             raise ValueError(unknown("reduction", reduction, REDUCTIONS))
         self.reduction = reduction
@@ -77,7 +79,7 @@ class MissingInformationLoss(nn.Module):
     def _terms(self, logits: Tensor, known: Tensor) -> Tensor:
         """The loss of each element, written so that no slope is lost where a preference rounds to 0 or 1."""
         adopted = (self.adopted_exponent * logsigmoid(-logits)).exp()
-        rejected = (self.rejected_exponent * logsigmoid(logits)).exp()
+        rejected = self.rejected_weight * (self.rejected_exponent * logsigmoid(logits)).exp()
         distance = 1 - 2 * torch.sigmoid(-logits.abs())  # 2·|q-½|; tanh's slope is 0 in float32 beyond a logit of 18
         height = self.missing_weight * 0.25**self.missing_exponent  # of the walls; A alone would overflow half
         missing = height * distance.pow(2 * self.missing_exponent)
@@ -87,6 +89,7 @@ class MissingInformationLoss(nn.Module):
         return (
             f"missing_weight={self.missing_weight:g}, missing_exponent={self.missing_exponent:g}, "
             f"adopted_exponent={self.adopted_exponent:g}, rejected_exponent={self.rejected_exponent:g}, "
+            f"rejected_weight={self.rejected_weight:g}, "
             f"reduction='{self.reduction}'"
         )
 

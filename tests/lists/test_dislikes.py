@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import milrec
-from commands import milrec as command
 from commands import in_a_process, succeeds
+from commands import milrec as command
 from milrec.data.roles import exchanged, of_rejections
 from milrec.errors import DataError, SettingsError
 from milrec.lists.scores import Scorer, logits_of
@@ -113,9 +113,9 @@ def test_what_does_not_go_together_is_refused(small_catalogue, split, liked, dis
     spared, users = disliked.at_cost(1), liked.user_ids[:1]
     more: dict[str, Any]
     for more in ({"long_share": 0.3}, {"dial": 0.1}, {"rules": ["long >= 30%"]}):
-        with pytest.raises(SettingsError, match="`dislikes` cannot be combined"):
+        with pytest.raises(SettingsError, match="`dislikes` cannot be combined with rules"):
             liked.recommend(users, dislikes=spared, **more)
-    with pytest.raises(SettingsError, match="`dislikes` cannot be combined"):
+    with pytest.raises(SettingsError, match="`dislikes` cannot be combined with rules"):
         liked.evaluate(split, dislikes=spared, long_share=0.3)
     with pytest.raises(SettingsError, match=r"fit one to their rejections: milrec\.fit_dislikes"):
         liked.at_cost(1)
@@ -124,14 +124,45 @@ def test_what_does_not_go_together_is_refused(small_catalogue, split, liked, dis
             disliked.at_cost(cost)
     with pytest.raises(SettingsError, match="has weights for each user"):
         milrec.fit_dislikes(split, "mf", **SHORT).at_cost(1)
+    for wrong in (disliked, "dislikes", 0.5):
+        with pytest.raises(SettingsError, match="`dislikes` must be a model of rejections at a cost"):
+            liked.recommend(users, dislikes=wrong)
     smaller = small_catalogue.subset(np.ones(270, dtype=bool), np.arange(120) < 100)
     other = milrec.fit_dislikes(milrec.split_interactions(smaller, seed=0), **SHORT)
     for asked in (
         lambda: liked.recommend(users, dislikes=other.at_cost(1)),
         lambda: liked.evaluate(split, dislikes=other.at_cost(1)),
     ):
-        with pytest.raises(DataError, match="the model of dislikes has other items"):
+        with pytest.raises(DataError, match="the model of `dislikes` has other items"):
             asked()
+
+
+def test_a_cost_at_which_most_items_are_worth_less_than_nothing_compares_them_all(liked, disliked):
+    """Alone and together: where the first candidates do not decide, each user is looked at alone."""
+    spared = disliked.at_cost(1000)
+    together = liked.recommend(liked.user_ids[:80], n=3, dislikes=spared).to_pylist()
+    assert together[210:213] == liked.recommend([liked.user_ids[70]], n=3, dislikes=spared).to_pylist()
+
+
+def test_an_evaluation_refuses_dislikes_that_were_learned_elsewhere(small_catalogue, split, liked, disliked):
+    other = milrec.split_interactions(small_catalogue, seed=9)
+    foreign = milrec.fit_dislikes(other, **SHORT)
+    with pytest.raises(DataError, match=r"fitted on another split|has other items"):
+        liked.evaluate(split, dislikes=foreign.at_cost(1))
+    again = milrec.refit(split, disliked)  # on training and validation
+    assert again.fitted.predicts_rejections
+    with pytest.raises(DataError, match="the model of dislikes is refitted"):
+        liked.evaluate(split, "validation", dislikes=again.at_cost(1))
+    found = milrec.refit(split, liked).evaluate(split, dislikes=again.at_cost(1))
+    assert found.dislike_cost == 1 and found.as_json()["dislike_cost"] == 1
+    assert "dislike_cost" not in liked.evaluate(split).as_json()
+
+
+def test_a_split_over_users_and_a_saved_split_of_rejections_are_refused(small_catalogue, split, tmp_path):
+    with pytest.raises(DataError, match="a split over users holds out no rejections"):
+        milrec.fit_dislikes(milrec.split_users(small_catalogue, seed=0))
+    with pytest.raises(DataError, match="save the split itself"):
+        of_rejections(split).save(tmp_path / "swapped")
 
 
 def test_data_without_rejections_has_no_dislikes(checkerboard):
@@ -155,8 +186,6 @@ def test_a_model_of_rejections_is_judged_on_them_and_refitted(split, disliked, t
     assert found.n_users == (np.diff(split.test.rejected_targets.indptr) > 0).sum()
     disliked.save(tmp_path / "dislikes")
     assert milrec.load(tmp_path / "dislikes").fitted.predicts_rejections
-    again = milrec.refit(of_rejections(split), disliked)
-    assert again.fitted.predicts_rejections and again.at_cost(1).cost == 1
 
 
 def test_the_commands_do_the_same(split, liked, disliked, tmp_path):
@@ -187,4 +216,8 @@ def test_the_commands_do_the_same(split, liked, disliked, tmp_path):
     assert "this model predicts what users reject" in done.stderr
     done = in_a_process("serve", "dislikes", "--port", "0", cwd=tmp_path, timeout=300)
     assert done.returncode and "serve a model of what they adopt" in done.stderr
+    assert "predicts what users reject, too" in failing(
+        "recommend", "dislikes", "--user", user, "--dislikes", "dislikes", cwd=tmp_path
+    )
+    assert "hits are rejected items" in succeeds("evaluate", "dislikes", "split", cwd=tmp_path).stdout
     assert "leave --cluster out" in refused and not (tmp_path / "other").exists()

@@ -25,6 +25,7 @@ from milrec.cli.options import (
     named_classes,
     note_old_dial,
 )
+from milrec.data.roles import REJECTIONS
 from milrec.errors import SettingsError
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
@@ -64,7 +65,10 @@ def fit(
     ] = None,
     predict: Annotated[
         Predicted,
-        typer.Option(help="What users adopt or, for `recommend --dislikes`, what they reject."),
+        typer.Option(
+            help="What to learn: what users adopt, or what they reject. The latter is for `recommend --dislikes`; its "
+            "defaults are --loss pointwise and reads_rejected=true."
+        ),
     ] = Predicted.adoptions,
     seed: Annotated[int, typer.Option(help="Same seed, same weights.", min=0)] = 0,
     refit: Annotated[
@@ -93,7 +97,7 @@ def fit(
     values, of_rejections = parse_assignments(set or []), predict is Predicted.rejections
     if of_rejections and cluster is not None:
         raise SettingsError("--predict rejections works on one machine; leave --cluster out")
-    if of_rejections and own is None:
+    if of_rejections and own in (None, "dae"):
         settings = dislike_settings(loss, values)
     else:
         settings = settings_for(own, loss, values, encoders)
@@ -134,10 +138,10 @@ def evaluate(
 
     if json is not None:
         check_place(json)
-    open_manifest(model, "model")
+    manifest = open_manifest(model, "model")
     open_manifest(split, "split")
-    spared = dislikes_of(dislikes, dislike_cost, cluster)
-    from milrec.cli.output import evaluation_table, say
+    spared = dislikes_of(dislikes, dislike_cost, cluster, model_class)
+    from milrec.cli.output import evaluation_table
     from milrec.cli.progress import progress_bar
     from milrec.data.splits import Split
     from milrec.recommender import Recommender
@@ -155,6 +159,17 @@ def evaluate(
     if json is not None:
         write_json(json, found.as_json())
     evaluation_table(f"{model} on {on.value}" + (f", dial {dial:g}" if dial else ""), found)
+    _say_how_it_was_judged(found, manifest.facts.get("predicts") == REJECTIONS)
+
+
+def _say_how_it_was_judged(found: Evaluation, of_rejections: bool) -> None:
+    from milrec.cli.output import say
+
+    if of_rejections:
+        say("This model predicts rejections: hits are rejected items, and rejected shares are of adopted ones")
+    if found.dislike_cost is not None:
+        worth = f"P(adopted) - {found.dislike_cost:g} × P(rejected)"
+        say(f"Lists are ranked by {worth}; auc_rejected and calibration_error are of the model's own order")
     if found.price is not None:
         said = str(found.price)
         say(f"{said[0].upper()}{said[1:]}")

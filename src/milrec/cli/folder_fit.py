@@ -128,6 +128,8 @@ class FolderFit:
         if resume and not self.interrupted:
             note(f"there is no checkpoint in '{self.partial}'; the fit starts from the beginning")
         open_folder(self.split, "split")  # all of it, before a checkpoint is removed
+        if self.of_rejections:
+            self._split()
         if not resume:
             remove_file(self.checkpoint)
             remove_file(self.refit_checkpoint)

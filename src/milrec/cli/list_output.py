@@ -12,6 +12,7 @@ import pyarrow as pa
 from milrec.cli.output import note, say, table_of_lists
 from milrec.cli.progress import progress_bar
 from milrec.data.interactions import Interactions
+from milrec.errors import SettingsError
 from milrec.lists.export import write_batches
 from milrec.lists.partitions import is_dataset, new_dataset, part_name, write_manifest, write_part
 from milrec.lists.query import Wishes
@@ -65,6 +66,8 @@ class AskedLists:
         cls, model: ModelPlace, everything: Manifest | None, encoders: Sequence[type[Any]], n: int, wishes: Wishes
     ) -> AskedLists:
         recommender = Recommender.load(model.folder, encoders)
+        if recommender.fitted.predicts_rejections and wishes.get("dislikes") is not None:
+            raise SettingsError(f"'{model.folder}' predicts what users reject, too; give a model of what they adopt")
         if recommender.fitted.predicts_rejections:
             note("this model predicts what users reject; for lists that spare them that, give it as --dislikes")
         for name, ids in (("allow", wishes.get("allow")), ("exclude", wishes.get("exclude"))):

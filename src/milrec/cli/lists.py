@@ -111,7 +111,7 @@ def recommend(
         "dial": dial,
         "rules": rules,
         "reasons": reasons,
-        "dislikes": dislikes_of(dislikes, dislike_cost, cluster),
+        "dislikes": dislikes_of(dislikes, dislike_cost, cluster, model_class),
         **aims,
     }
     rejections = _ids_of(rejected or "", "--rejected")

@@ -47,8 +47,8 @@ DislikesOf = Annotated[
     typer.Option(
         "--dislikes",
         metavar="FOLDER",
-        help="A model of what users reject, from `milrec fit SPLIT --predict rejections`: what they are likely to "
-        "dislike moves down.",
+        help="A model of what users reject, from `milrec fit SPLIT --predict rejections` with the same SPLIT: what "
+        "they are likely to dislike moves down.",
         rich_help_panel=_SPARED,
     ),
 ]
@@ -56,8 +56,8 @@ DislikeCost = Annotated[
     float | None,
     typer.Option(
         "--dislike-cost",
-        help="How many hits a dislike costs [default: 0.5]: items are ranked by probability - COST × chance of a "
-        "rejection.",
+        help="How many hits a dislike costs, 0.5 if not given: items are ranked by probability - COST × chance of a "
+        "rejection. Goes with neither rules nor a share of the tail.",
         rich_help_panel=_SPARED,
     ),
 ]
@@ -115,7 +115,9 @@ def named_classes(paths: list[str] | None) -> list[type[Any]]:
     return [import_encoder(path) for path in paths]
 
 
-def dislikes_of(folder: Path | None, cost: float | None, cluster: str | None) -> Dislikes | None:
+def dislikes_of(
+    folder: Path | None, cost: float | None, cluster: str | None, classes: list[str] | None
+) -> Dislikes | None:
     """What a list is to spare users; mistakes are refused before anything else is read."""
     if folder is None:
         if cost is not None:
@@ -125,7 +127,7 @@ def dislikes_of(folder: Path | None, cost: float | None, cluster: str | None) ->
         raise SettingsError("--dislikes works on one machine; leave --cluster out")
     from milrec.recommender import Recommender
 
-    return Recommender.load(folder).at_cost(_COST if cost is None else cost)
+    return Recommender.load(folder, named_classes(classes)).at_cost(_COST if cost is None else cost)
 
 
 def note_old_dial(dial: float) -> None:

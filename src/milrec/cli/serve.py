@@ -203,7 +203,11 @@ def named_folders(models: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-_LOSSES = {"ce-point": "pointwise", "multinomial": "multinomial", "mil": "mil"}
+_DEMO: dict[str, tuple[str, dict[str, Any]]] = {  # a loss, and settings: the simulation has rejections for MIL's term
+    "ce-point": ("pointwise", {}),
+    "multinomial": ("multinomial", {}),
+    "mil": ("mil", {"rejected_as": "rejected"}),
+}
 
 
 def serve_demo(
@@ -234,10 +238,10 @@ def demo_models(out: Path, simulation: Simulation | None = None, **values: Any) 
     if split.exists():
         open_folder(split, "split")
     else:
-        say(f"Simulating a catalogue and fitting {len(_LOSSES)} models → {out}")
+        say(f"Simulating a catalogue and fitting {len(_DEMO)} models → {out}")
         split_interactions(simulate(simulation or Simulation(), seed=0), seed=0).save(split)
-    for name, loss in _LOSSES.items():
-        fit = FolderFit(split, out / name, settings_for(None, loss, values), seed=0)
+    for name, (loss, own) in _DEMO.items():
+        fit = FolderFit(split, out / name, settings_for(None, loss, {**own, **values}), seed=0)
         if fit.interrupted or not fit.out.exists():
             fit.run(resume=fit.interrupted, force=False)
-    return [out / name for name in _LOSSES]
+    return [out / name for name in _DEMO]

@@ -14,6 +14,8 @@ REJECTIONS = "rejections"  # what a model predicts that was fitted to such a spl
 
 def of_rejections(split: Split) -> Split:
     """The same split, with adopted and rejected pairs exchanged: a fit to it learns who will reject what."""
+    if split.protocol == "users":
+        raise DataError("a split over users holds out no rejections to predict; split over interactions")
     if not split.train.rejected.nnz:
         raise DataError("the split has no rejected pairs to learn from; prepare the data with `reject_max`")
     validation, test = _held_out(split.validation), _held_out(split.test)

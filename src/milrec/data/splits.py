@@ -120,6 +120,8 @@ class Split:
 
     def save(self, path: str | Path, facts: dict[str, Any] | None = None, replace: bool = False) -> None:
         """Write a split folder; it appears whole or not at all."""
+        if self.of_rejections:
+            raise DataError("save the split itself; `fit_dislikes` exchanges the roles of its pairs")
         with new_folder(Path(path), "split", replace) as draft:
             self.train.write_into(draft)
             for name, part in (("validation", self.validation), ("test", self.test)):
@@ -154,8 +156,7 @@ def _read_part(manifest: Manifest, name: str, protocol: str, train: Interactions
     check_files(manifest, [path.name for path in paths.values()])
     n_users = _count(manifest, f"{name}_users_in_part")
     plenty = 1_000_000 + sum(path.stat().st_size for path in paths.values())  # one for each byte, many with no pair
-    held = n_users == train.n_users if protocol != "users" else n_users <= plenty
-    if not held:
+    if n_users > plenty or (protocol != "users" and n_users != train.n_users):
         raise FolderError(f"'{manifest.path}' is damaged: {n_users} users in the {name} part are not its users")
     matrices = {file: read_pairs(path, (n_users, train.n_items)) for file, path in paths.items()}
     return matrices, _count(manifest, f"{name}_dropped_targets")

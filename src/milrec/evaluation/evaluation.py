@@ -33,6 +33,7 @@ class Evaluation:
     reliability: tuple[ReliabilityBin, ...] = ()  # probabilities against what was held out; empty if there are none
     link_reliability: tuple[ReliabilityBin, ...] = ()  # the same by the loss's link and one factor, if it has a link
     dial: float = 0.0  # that the lists were re-ranked with
+    dislike_cost: float | None = None  # in hits, where lists spare users what they are likely to reject
     price: Price | None = None  # of the bonus that the lists were made with
 
     def __repr__(self) -> str:
@@ -82,6 +83,7 @@ class Evaluation:
         return {
             **{name: _number(value) for name, value in self.measures.items()},
             **({"dial": self.dial} if self.dial else {}),
+            **({} if self.dislike_cost is None else {"dislike_cost": self.dislike_cost}),
             **({} if self.price is None else {"bonus": self.price.bonus, "expected_hits@20": self.price.hits}),
             "n_users": self.n_users,
             "dropped_targets": self.dropped_targets,

@@ -23,7 +23,7 @@ from milrec.evaluation.tally import SHORT_LIST, Sums, Tally, hits_of
 from milrec.interrupts import pause_point
 from milrec.kernels.ranking import ordered_shares
 from milrec.kernels.threads import ahead
-from milrec.lists.dislikes import Dislikes, SparingOrder
+from milrec.lists.dislikes import NO_CHANCES, NOT_COMBINED, Dislikes, SparingOrder, checked_dislikes
 from milrec.lists.scores import Order, Scorer, dial_shift, lists_for
 from milrec.lists.shards import shards
 from milrec.lists.tail_order import TailOrder
@@ -49,9 +49,9 @@ class Judged:
     def price(self) -> Price | None:
         """What the lists aim at, for the short list; an error if the model has no probabilities to do so."""
         if self.dislikes is not None and (self.aim is not None or self.dial):
-            raise SettingsError("`dislikes` cannot be combined with a dial or a share of the tail; give one of them")
+            raise SettingsError(NOT_COMBINED)
         if self.dislikes is not None and self.chances is None:
-            raise SettingsError(NO_PROBABILITIES)
+            raise SettingsError(NO_CHANCES)
         if self.aim is None:
             return None
         prices = None if self.chances is None else self.chances.calibration.prices
@@ -137,7 +137,8 @@ class Judge:
         found = tally.result(self.n_users, self.held_out.dropped_targets)
         if counts is not None:
             found = _with_reliability(found, counts)
-        return replace(found, dial=float(self.judged.dial), price=self.price)
+        cost = None if self.judged.dislikes is None else self.judged.dislikes.cost
+        return replace(found, dial=float(self.judged.dial), price=self.price, dislike_cost=cost)
 
     def _tally(self) -> Tally:
         return Tally(self.popularity, self.preference)
@@ -161,16 +162,30 @@ def judge_of(fitted: Fitted, split: Split, on: Part, judged: Judged) -> Judge:
     """
     if not isinstance(split, Split):
         raise DataError("a model is judged on a split: milrec.split_interactions(data, seed=0)")
-    if fitted.predicts_rejections and not split.of_rejections:
-        split = of_rejections(split)
-    own = split
+    if judged.dislikes is not None:
+        checked_dislikes(judged.dislikes).refuse_others(split.train.items["id"])
+        _learned_from(judged.dislikes.fitted, split, on)
+    own = _learned_from(fitted, split, on)
+    train = in_roles_of(fitted, split).train
+    return Judge(fitted.model, fitted.settings, train, own.part(on), judged)
+
+
+def _learned_from(fitted: Fitted, split: Split, on: Part) -> Split:
+    """The split as the model has learned from it, which must be this one, without what is judged."""
+    own = in_roles_of(fitted, split)
+    name = "the model of dislikes" if fitted.predicts_rejections else "the model"
     if fitted.facts.get("refitted"):
         if on == "validation":
-            raise DataError("the model is refitted and has learned from validation too; judge it on test")
-        own = split.joined()
+            raise DataError(f"{name} is refitted and has learned from validation too; judge it on test")
+        own = own.joined()
     if own.train.fingerprint() != fitted.facts["train_fingerprint"]:
-        raise DataError("the model was fitted on another split; evaluate it on that one, or fit it on this one")
-    return Judge(fitted.model, fitted.settings, split.train, own.part(on), judged)
+        raise DataError(f"{name} was fitted on another split; evaluate it on that one, or fit it on this one")
+    return own
+
+
+def in_roles_of(fitted: Fitted, split: Split) -> Split:
+    """The split, with rejections in place of adoptions for a model that predicts these."""
+    return of_rejections(split) if fitted.predicts_rejections and not split.of_rejections else split
 
 
 class _Look:

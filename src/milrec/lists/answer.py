@@ -87,8 +87,9 @@ def _lists(scorer: Scorer, catalogue: Catalogue, asked: Sequence[Asked], propose
         items, scores = scorer.best(proposed, lengths.pop())
         best = [_Best(row[row >= 0], own[row >= 0]) for row, own in zip(items, scores, strict=True)]
     else:
+        spared = _spared(scorer, asked, proposed)
         best = [
-            _best_of(scorer, catalogue, one, proposed.one(user), shift)
+            spared.get(user) or _best_of(scorer, catalogue, one, proposed.one(user), shift)
             for user, (one, shift) in enumerate(zip(asked, shifts, strict=True))
         ]
     if proposed.silent is not None:
@@ -115,15 +116,28 @@ def _is_unusual(wish: Wanted) -> bool:
     return bool(wish.rules or wish.dial or wish.price or wish.dislikes)
 
 
+def _spared(scorer: Scorer, asked: Sequence[Asked], proposed: Proposed) -> dict[int, _Best]:
+    """The lists that spare users their dislikes, by the user's place; those of one kind are made together."""
+    kinds: dict[tuple[int, int], list[int]] = {}
+    for user, one in enumerate(asked):
+        if one.wanted.dislikes is not None:
+            kinds.setdefault((id(one.wanted.dislikes), one.wanted.n), []).append(user)
+    found: dict[int, _Best] = {}
+    for (_, n), places in kinds.items():
+        own, dislikes = [asked[place] for place in places], asked[places[0]].wanted.dislikes
+        assert scorer.chances is not None and dislikes is not None  # as `wanted` has checked
+        order = SparingOrder(scorer.chances, dislikes)
+        items, scores = order.best(scorer, _users(own, known=False), proposed.some(np.array(places)), n)
+        best = [_Best(row[row >= 0], score[row >= 0]) for row, score in zip(items, scores, strict=True)]
+        found.update(zip(places, best, strict=True))
+    return found
+
+
 def _best_of(
     scorer: Scorer, catalogue: Catalogue, asked: Asked, proposed: Proposed, shift: npt.NDArray[np.float32] | None
 ) -> _Best:
     if asked.wanted.rules or asked.wanted.price:
         return _best_of_parts(scorer, catalogue, asked, proposed)
-    if asked.wanted.dislikes is not None and scorer.chances is not None:
-        order = SparingOrder(scorer.chances, asked.wanted.dislikes)
-        items, scores = order.best(scorer, _users([asked], known=False), proposed, asked.wanted.n)
-        return _Best(items[0][items[0] >= 0], scores[0][items[0] >= 0])
     return _Best(*_best(scorer, proposed, asked.wanted.n, shift))
 
 
@@ -163,7 +177,8 @@ def _said_of_silence(asked: Asked, best: _Best) -> _Best:
         if len(asked.adopted)
         else "no adopted items of this user are known"
     )
-    return best._replace(unmet=(*best.unmet, f"{why}, so the list is ranked by popularity"))
+    how = "popularity" if asked.wanted.dislikes is None else "what the user is least likely to reject"
+    return best._replace(unmet=(*best.unmet, f"{why}, so the list is ranked by {how}"))
 
 
 def _turn_and_hide(asked: Asked, row: Scores, shift: npt.NDArray[np.float32] | None) -> None:

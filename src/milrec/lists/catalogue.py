@@ -64,6 +64,11 @@ class Catalogue:
         return self._item_ids.values
 
     @property
+    def item_column(self) -> pa.ChunkedArray:
+        """The same as they are stored, which are compared quickly."""
+        return self._item_ids.column
+
+    @property
     def has_titles(self) -> bool:
         return "title" in self._items.column_names
 

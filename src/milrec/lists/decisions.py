@@ -57,11 +57,14 @@ class Proposed:
 
     def one(self, user: int) -> Proposed:
         """The same of a single user."""
-        part = slice(user, user + 1)
-        silent = None if self.silent is None else self.silent[part]
+        return self.some(slice(user, user + 1))
+
+    def some(self, users: slice | npt.NDArray[np.integer[Any]]) -> Proposed:
+        """The same of some users."""
+        silent = None if self.silent is None else self.silent[users]
         if self.latents is None or self.margins is None:
-            return Proposed(self.logits[part], silent=silent)
-        return Proposed(self.logits[part], self.latents[part], self.margins[part], silent)
+            return Proposed(self.logits[users], silent=silent)
+        return Proposed(self.logits[users], self.latents[users], self.margins[users], silent)
 
     def with_logits(self, logits: Scores) -> Proposed:
         return replace(self, logits=logits)

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from milrec.errors import NO_PROBABILITIES, DataError, SettingsError, UnknownIdError, cut, unknown
 from milrec.lists.catalogue import TAIL_NAMES, Catalogue, several
-from milrec.lists.dislikes import Dislikes
+from milrec.lists.dislikes import NO_CHANCES, NOT_COMBINED, Dislikes, checked_dislikes
 from milrec.lists.rules import Rule, rule_of
 from milrec.lists.scores import checked_dial
 from milrec.probability.aims import Aims, Price, aim_of
@@ -51,8 +51,8 @@ class Query:
     short_share: float | None = None
     mean_popularity: float | None = None  # at most, on average over users
     long_bonus: float | None = None  # λ: what a place in the long tail is worth, as a probability
-    dislikes: Dislikes | None = None  # what users reject, and how many hits a dislike costs
     strict: bool = True  # whether an unknown adopted or rejected item is an error; if not, it is skipped
+    dislikes: Dislikes | None = None  # what users reject, and how many hits a dislike costs
 
     @classmethod
     def wishing(cls, n: int, wishes: Wishes) -> Query:
@@ -208,12 +208,10 @@ def wanted(catalogue: Catalogue, query: Query, prices: TailPrices | None) -> Wan
     price, dislikes = _price(query, n, prices), query.dislikes
     if dislikes is not None:
         if price is not None or rules or dial:
-            raise SettingsError(
-                "`dislikes` cannot be combined with rules, a dial or a share of the tail; give one of them"
-            )
+            raise SettingsError(NOT_COMBINED)
         if prices is None:
-            raise SettingsError(NO_PROBABILITIES)
-        dislikes.refuse_others(catalogue.item_ids)
+            raise SettingsError(NO_CHANCES)
+        checked_dislikes(dislikes).refuse_others(catalogue.item_column)
     return Wanted(n, dial, allowed, excluded, rules, _n_reasons(query.reasons), price, dislikes)
 
 

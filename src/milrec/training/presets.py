@@ -120,10 +120,15 @@ def _defaults(kind: type[ModelSettings], loss: str | None, values: Mapping[str, 
     sections = {
         "model": build(gradient, {**gradient.defaults(loss), **required}),
         "loss": LOSSES[loss](),
-        "target_set": None if loss == "multinomial" else TargetSettings(target_set="auto", target_factor=50),
+        "target_set": None if loss == "multinomial" else _targets(loss),
         "training": build(TrainingSettings, training),
     }
     return build(GradientFit, sections)
+
+
+def _targets(loss: str) -> TargetSettings:
+    """On real data MIL's term for rejections costs more hits than dislikes it spares (docs/results/rejections.md)."""
+    return TargetSettings(target_set="auto", target_factor=50, rejected_as="missing" if loss == "mil" else "rejected")
 
 
 def _paper_autoencoder(loss: str, encoder: Any, weight_decay: float, factor: float | None) -> GradientFit:

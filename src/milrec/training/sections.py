@@ -36,7 +36,9 @@ class TargetSettings(Section):
     )
     target_factor: float = Field(50, gt=0, le=1e9, description="missing items drawn per user = factor × median adopted")
     rejected_as: Literal["rejected", "missing"] = Field(
-        "rejected", description="how the loss treats rejected entries: as rejected, or as missing like any other"
+        "rejected",
+        description="how the loss treats rejected entries: as rejected, or as missing like any other, which is the "
+        "default with MIL; they are never listed",
     )
 
 

@@ -20,6 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "milrec fit split --out model",
         "milrec fit split --out ease --model ease --set regularization=200",
         "milrec fit split --out small --loss multinomial --set n_factors=32 --set epochs=5",
+        "milrec fit split --out dislikes --predict rejections",
     ),
     "evaluate": (
         "milrec evaluate model split",
@@ -29,6 +30,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "milrec recommend model --user u001 --user u002 -n 10",
         "milrec recommend model --adopted i014,i016 --reasons 2",
         "milrec recommend model --all --long-share 0.3 --out lists.parquet",
+        "milrec recommend model --user u001 --dislikes dislikes --dislike-cost 0.5",
     ),
     "similar": ("milrec similar model i014 -n 5",),
     "items": ("milrec items model --search 'golden gard'",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -31,7 +32,7 @@ class Step(Protocol):
 def decay_slopes(model: GradientModel, settings: GradientFit) -> dict[str, Decay]:
     """Slope of the weight decay per unit of weight: of λ(‖W‖² + ‖W'‖²) (equation 9), of λ/D·(‖W‖²/rows + ‖W'‖²/rows)
     (equation 14), or of λ·Σ n_i/n·(‖W_i‖² + ‖W'_i‖²), n_i the adopters of item i and n their sum (1/rows where rows are
-    no items). Biases, and what a model has between W and W', do not decay.
+    no items, 1/items where they are rejected ones). Biases, and what a model has between W and W', do not decay.
     """
     strength = 2 * settings.training.weight_decay
     if settings.training.weight_decay_form == "plain":
@@ -41,9 +42,13 @@ def decay_slopes(model: GradientModel, settings: GradientFit) -> dict[str, Decay
         of_items = {"decoder_weight", model.first_layer}
         shares = model.popularity / model.popularity.sum()  # (n_items,)
         rows = {name: len(weights[name]) for name in model.decayed()}
-        by_row = {name: np.resize(shares, n) for name, n in rows.items() if name in of_items}  # rejected items, too
-        return {name: strength * by_row.get(name, 1 / n) for name, n in rows.items()}
+        return {name: strength * (_by_row(shares, n) if name in of_items else 1 / n) for name, n in rows.items()}
     return {name: strength / model.width / len(weights[name]) for name in model.decayed()}
+
+
+def _by_row(shares: npt.NDArray[np.float64], n_rows: int) -> npt.NDArray[np.float64]:
+    """The share of each item; rows after those of items are for rejected ones."""
+    return np.concatenate([shares, np.full(n_rows - len(shares), 1 / len(shares))])
 
 
 def fitting_latent(model: GradientModel, entering: Tensor, batch: Batch) -> tuple[Tensor, Tensor | float]:
