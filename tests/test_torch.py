@@ -94,7 +94,7 @@ def test_it_has_the_names_defaults_and_ranges_of_the_settings():
     names = [name for name in MissingInformationSettings.model_fields if name != "loss"]
     assert {name: getattr(settings, name) for name in names} == {name: getattr(loss, name) for name in names}
     for name in names:
-        lowest = 0 if name == "missing_weight" else 1
+        lowest = 0 if name.endswith("_weight") else 1
         assert getattr(MissingInformationLoss(**{name: lowest}), name) == lowest
         for value in (lowest - 0.01, math.nan, math.inf):
             with pytest.raises(ValueError, match=name):

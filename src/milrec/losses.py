@@ -167,7 +167,7 @@ class MissingInformationLoss(Section):
     def __call__(self, logits: Tensor, preference: Tensor, targets: Targets) -> Tensor:
         adopted = targets.adopted * (1 - preference).pow(self.adopted_exponent)
         missing = targets.missing * self.missing_term(preference)
-        rejected = self.rejected_weight * targets.rejected * preference.pow(self.rejected_exponent)
+        rejected = targets.rejected * (self.rejected_weight * preference.pow(self.rejected_exponent))
         return (adopted + missing + rejected).sum(dim=1)
 
     def missing_term(self, preference: Tensor) -> Tensor:

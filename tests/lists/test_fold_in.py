@@ -164,7 +164,8 @@ def objective(model, settings, own: np.ndarray, refused: np.ndarray):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_latent_is_as_good_as_the_best_that_another_optimiser_finds(loss):
-    settings = settings_for("mf", loss, {"n_factors": N_FACTORS, "encoder": "linear", "weight_decay": 0.05})
+    values = {"n_factors": N_FACTORS, "encoder": "linear", "weight_decay": 0.05}
+    settings = settings_for("mf", loss, values if loss == "multinomial" else {**values, "rejected_as": "rejected"})
     model = untrained(settings)
     adopted, rejected = some_users(12, seed=4)
     latents = folded(model, settings, adopted, rejected).double().numpy()
