@@ -8,8 +8,8 @@ accuracy at each share, after `<!-- against NAME MODEL: percent … -->` a model
 `<!-- aimed NAME percent: measure … -->` other measures at one share. After `<!-- reliability NAME … -->`, with one or
 several names, how far probabilities are off; after `<!-- fifths NAME: MODEL; … -->` long-tail shares by the number of a
 user's items, from docs/results/tail-steps; after `<!-- similar NAME -->` docs/results/similar/NAME.json; after
-`<!-- kept FOLDER/NAME -->` what a benchmark wrote to docs/results/FOLDER/NAME.json. `plain` is `table` with the models'
-plain names. --check only checks whether the pages are up to date.
+`<!-- dislikes NAME: cutoff places -->` docs/results/rejections/NAME.json; after `<!-- kept FOLDER/NAME -->` what a
+benchmark wrote to docs/results/FOLDER/NAME.json. `plain` is `table` with the models' plain names. --check only checks whether the pages are up to date.
 """
 
 import json
@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.kept_tables import kept_table
+from experiments.dislikes import table as frontier_of_dislikes
 from experiments.similar_table import similar_table
 
 from milrec.measured import Reliability, aimed_measure
@@ -54,6 +55,7 @@ def block(kind: str, name: str, words: str) -> str:
         "reliability": lambda: reliability_table([name, *words.split()]),
         "fifths": lambda: fifths_table(name, words.split("; ")),
         "similar": lambda: similar_table(name, RESULTS / "similar" / f"{name}.json"),
+        "dislikes": lambda: dislikes_table(name, [int(word) for word in words.split()]),
         "kept": lambda: kept_table(RESULTS / f"{name}.json"),
     }
     return whole[kind]() if kind in whole else run_block(kind, Results.read(RESULTS / f"{name}.json"), words)
@@ -182,6 +184,11 @@ def fifths_table(name: str, wanted: list[str]) -> str:
         shares = steps[one][-1]["long_share@20 by fifths of users"]
         lines.append(f"| {one} | " + " | ".join(f"{share:.0f} %" for share in shares) + " |")
     return "\n".join(lines) + "\n"
+
+
+def dislikes_table(name: str, cutoff_and_places: list[int]) -> str:
+    found = json.loads((RESULTS / "rejections" / f"{name}.json").read_text(encoding="utf-8"))
+    return frontier_of_dislikes(found, *cutoff_and_places) + "\n"
 
 
 def off(bins: Sequence[Reliability]) -> tuple[str, str]:
