@@ -9,7 +9,8 @@ accuracy at each share, after `<!-- against NAME MODEL: percent … -->` a model
 several names, how far probabilities are off; after `<!-- fifths NAME: MODEL; … -->` long-tail shares by the number of a
 user's items, from docs/results/tail-steps; after `<!-- similar NAME -->` docs/results/similar/NAME.json; after
 `<!-- dislikes NAME: cutoff places -->` docs/results/rejections/NAME.json; after `<!-- kept FOLDER/NAME -->` what a
-benchmark wrote to docs/results/FOLDER/NAME.json. `plain` is `table` with the models' plain names. --check only checks whether the pages are up to date.
+benchmark wrote to docs/results/FOLDER/NAME.json. `plain` is `table` with the models' plain names. --check only checks
+whether the pages are up to date.
 """
 
 import json

@@ -117,6 +117,13 @@ def test_devices_and_pipes_are_refused_at_once(tmp_path: Path, kind: str, format
         read_titles(source)
 
 
+@pytest.mark.parametrize("first", ["u1,i1,5", "7,7,5"])
+def test_a_file_without_a_header_is_named_as_such(tmp_path: Path, first: str) -> None:
+    written(tmp_path / "plays.csv", f"{first}\nu2,i2,3\n".encode())
+    with pytest.raises(DataError, match=r"'.*plays.csv' seems to have no header: its columns are called .*; give them"):
+        read_source(tmp_path / "plays.csv")
+
+
 @has_pipes
 def test_a_pipe_in_a_folder_is_no_file_of_the_data_set(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "ratings.csv")

@@ -116,7 +116,10 @@ def unused_title(columns: Columns, names: Sequence[str]) -> str | None:
 
 def refuse_repeated(names: Iterable[str], where: str) -> None:
     """Two columns of one name: which of them is meant?"""
-    twice = [name for name, count in Counter(names).items() if count > 1]
+    counts = Counter(names)
+    twice = [name for name, count in counts.items() if count > 1]
+    if any(map(_is_number, twice)):
+        raise _without_header(list(counts), where)
     if twice:
         raise DataError(f"{where} has two columns named '{cut(min(twice))}'")
 
@@ -134,11 +137,26 @@ def listed(names: Sequence[str], most: int = 20) -> str:
 
 def _recognised(known: Sequence[str], names: Sequence[str], where: str, what: str) -> str:
     found = _only(_alike(known, names), where, "choose one", what)
+    if found is None and any(_is_number(name) for name in names):
+        raise _without_header(names, where)
     if found is None:
         raise DataError(
             f"no column of {where} is recognised as holding {what}s; name one of {listed(names)} with `{what}`"
         )
     return found
+
+
+def _without_header(names: Sequence[str], where: str) -> DataError:
+    called = f"its columns are called {listed(names)}"
+    return DataError(f"{where} seems to have no header: {called}; give them names, like user,item,value")
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _alike(known: Sequence[str], names: Sequence[str]) -> list[str]:
