@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from milrec.evaluation.judging import in_roles_of
 from milrec.evaluation.validation import validation_measure
 from milrec.recommender import Recommender
 from milrec.training.artifact import Fitted
-from milrec.training.presets import settings_for
+from milrec.training.presets import dislike_settings, settings_for
 from milrec.training.progress import Report, Watch
 from milrec.training.sections import Shape
 from milrec.training.settings import FitSettings
@@ -79,11 +78,6 @@ def fit_dislikes(
     if model is None or model == "dae":
         return fit(exchanged, dislike_settings(loss, values), None, seed, checkpoint, report)
     return fit(exchanged, model, loss, seed, checkpoint, report, **values)
-
-
-def dislike_settings(loss: str | None, values: Mapping[str, Any]) -> FitSettings:
-    """Those of `fit_dislikes` for an autoencoder."""
-    return settings_for("dae", loss or "pointwise", {"reads_rejected": True, **values})
 
 
 def _fitted(

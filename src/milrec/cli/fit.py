@@ -66,8 +66,9 @@ def fit(
     predict: Annotated[
         Predicted,
         typer.Option(
-            help="What to learn: what users adopt, or what they reject. The latter is for `recommend --dislikes`; its "
-            "defaults are --loss pointwise and reads_rejected=true."
+            help="What to learn: adoptions, or rejections, for `recommend --dislikes`; the latter with the defaults "
+            "--loss pointwise and reads_rejected=true.",
+            metavar="<what>",
         ),
     ] = Predicted.adoptions,
     seed: Annotated[int, typer.Option(help="Same seed, same weights.", min=0)] = 0,
@@ -86,9 +87,8 @@ def fit(
 ) -> None:
     """Fit a model; by default a denoising autoencoder with the missing information loss and early stopping."""
     from milrec.cli.folder_fit import FolderFit, SharedFit
-    from milrec.fits import dislike_settings
     from milrec.settings import parse_assignments
-    from milrec.training.presets import settings_for
+    from milrec.training.presets import dislike_settings, settings_for
 
     encoders = named_classes(model_class)
     if model is None and len(encoders) > 1:

@@ -127,7 +127,13 @@ def dislikes_of(
         raise SettingsError("--dislikes works on one machine; leave --cluster out")
     from milrec.recommender import Recommender
 
-    return Recommender.load(folder, named_classes(classes)).at_cost(_COST if cost is None else cost)
+    model = Recommender.load(folder, named_classes(classes))
+    if not model.fitted.predicts_rejections:
+        raise SettingsError(
+            f"the model in '{folder}' predicts what users adopt; --dislikes takes one of what they reject, from "
+            "milrec fit SPLIT --predict rejections"
+        )
+    return model.at_cost(_COST if cost is None else cost)
 
 
 def note_old_dial(dial: float) -> None:

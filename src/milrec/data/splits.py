@@ -121,7 +121,7 @@ class Split:
     def save(self, path: str | Path, facts: dict[str, Any] | None = None, replace: bool = False) -> None:
         """Write a split folder; it appears whole or not at all."""
         if self.of_rejections:
-            raise DataError("save the split itself; `fit_dislikes` exchanges the roles of its pairs")
+            raise DataError("save the split itself; milrec.fit_dislikes exchanges the roles of its pairs")
         with new_folder(Path(path), "split", replace) as draft:
             self.train.write_into(draft)
             for name, part in (("validation", self.validation), ("test", self.test)):

@@ -41,8 +41,7 @@ class Dislikes:
         """Of a model that was fitted to rejections."""
         if not fitted.predicts_rejections:
             raise SettingsError(
-                "the model of `dislikes` predicts what users adopt; fit one to their rejections: milrec.fit_dislikes, "
-                "or `milrec fit SPLIT --predict rejections`"
+                "the model of `dislikes` predicts what users adopt; fit one to what they reject: milrec.fit_dislikes"
             )
         if fitted.model.knows_users:
             name = fitted.settings.model.model

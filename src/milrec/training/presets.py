@@ -73,6 +73,11 @@ def settings_for(
     return chosen.with_values(values or {})
 
 
+def dislike_settings(loss: str | None, values: Mapping[str, Any]) -> FitSettings:
+    """Those of an autoencoder that predicts what users reject."""
+    return settings_for("dae", loss or "pointwise", {"reads_rejected": True, **values})
+
+
 def own_settings(model: str) -> list[FitSettings]:
     """milrec's own settings for a model, under each loss that it can be fitted with."""
     settings = settings_for(model)
