@@ -209,7 +209,8 @@ def test_the_commands_do_the_same(split, liked, disliked, tmp_path):
     assert "--dislike-cost needs --dislikes" in failing(
         "recommend", "liked", "--user", user, "--dislike-cost", "1", cwd=tmp_path
     )
-    assert "--dislikes takes one of what they reject" in failing("evaluate", "liked", "split", "--dislikes", "liked", cwd=tmp_path)
+    refused = failing("evaluate", "liked", "split", "--dislikes", "liked", cwd=tmp_path)
+    assert "--dislikes takes one of what they reject" in refused
     assert "there is no model folder" in failing(*asked[:-1], "nowhere", cwd=tmp_path)
     refused = failing("fit", "split", "--out", "other", "--predict", "rejections", "--cluster", "local", cwd=tmp_path)
     done = succeeds("recommend", "dislikes", "--user", user, cwd=tmp_path)
