@@ -8,8 +8,8 @@ accuracy at each share, after `<!-- against NAME MODEL: percent … -->` a model
 `<!-- aimed NAME percent: measure … -->` other measures at one share. After `<!-- reliability NAME … -->`, with one or
 several names, how far probabilities are off; after `<!-- fifths NAME: MODEL; … -->` long-tail shares by the number of a
 user's items, from docs/results/tail-steps; after `<!-- similar NAME -->` docs/results/similar/NAME.json; after
-`<!-- dislikes NAME: cutoff places -->` docs/results/rejections/NAME.json; after `<!-- kept FOLDER/NAME -->` what a
-benchmark wrote to docs/results/FOLDER/NAME.json. `plain` is `table` with the models' plain names. --check only checks
+`<!-- dislikes NAME: cutoff places -->` docs/results/rejections/NAME.json; after `<!-- rivals NAME -->` docs/results/rivals/NAME.json; after
+`<!-- kept FOLDER/NAME -->` what a benchmark wrote to docs/results/FOLDER/NAME.json. `plain` is `table` with the models' plain names. --check only checks
 whether the pages are up to date.
 """
 
@@ -22,6 +22,7 @@ from statistics import fmean
 
 from benchmarks.kept_tables import kept_table
 from experiments.dislikes import table as frontier_of_dislikes
+from experiments.rivals.table import table as rivals_table
 from experiments.similar_table import similar_table
 
 from milrec.measured import Reliability, aimed_measure
@@ -57,6 +58,9 @@ def block(kind: str, name: str, words: str) -> str:
         "fifths": lambda: fifths_table(name, words.split("; ")),
         "similar": lambda: similar_table(name, RESULTS / "similar" / f"{name}.json"),
         "dislikes": lambda: dislikes_table(name, [int(word) for word in words.split()]),
+        "rivals": lambda: (
+            rivals_table(json.loads((RESULTS / "rivals" / f"{name}.json").read_text(encoding="utf-8"))) + "\n"
+        ),
         "kept": lambda: kept_table(RESULTS / f"{name}.json"),
     }
     return whole[kind]() if kind in whole else run_block(kind, Results.read(RESULTS / f"{name}.json"), words)

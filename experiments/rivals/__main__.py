@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from experiments.polynomials import p_text, rounded, say
+from experiments.polynomials import rounded, say
 from experiments.rivals import lightgcn, recvae
 from experiments.rivals.lists import MEASURES, PerUser, judged
 from experiments.rivals.patience import Patience
+from experiments.rivals.table import table
 
 import milrec
 from milrec.data.splits import Split
@@ -62,7 +63,7 @@ class Study:
     def add(self, fit: dict[str, Any], per_user: PerUser | None = None) -> None:
         if per_user is not None:
             self.users_of(fit["model"], fit["seed"]).parent.mkdir(exist_ok=True)
-            np.savez_compressed(self.users_of(fit["model"], fit["seed"]), **per_user)  # type: ignore[arg-type]
+            np.savez_compressed(self.users_of(fit["model"], fit["seed"]), **per_user)
             fit |= {name: float(np.nanmean(per_user[name])) for name in MEASURES}
         self.found["fits"].append(rounded(fit))
         self.write()
@@ -124,27 +125,6 @@ def fit_ours(study: Study, split: Split, name: str, seed: int) -> None:
     shares = {measure: np.full(found.n_users, found.measures[measure]) for measure in MEASURES}
     one = {"model": name, "setting": {}, "seed": seed, "validation": validation, "seconds": seconds}
     study.add(one, shares | per_user)
-
-
-def table(found: dict[str, Any]) -> str:
-    """Markdown: the mean over the seeds and its standard deviation, and the difference from MIL."""
-    headings = [*MEASURES, "less MIL, ndcg@100", "seconds"]
-    lines = ["| | " + " | ".join(headings) + " |", "|---" * (len(headings) + 1) + "|"]
-    less = {one["model"]: one for one in found.get("less MIL, ndcg@100", [])}
-    for model in dict.fromkeys(one["model"] for one in found["fits"] if "ndcg@100" in one):
-        fits = [one for one in found["fits"] if one["model"] == model and "ndcg@100" in one]
-        cells = [_shown(measure, [one[measure] for one in fits]) for measure in MEASURES]
-        own = less.get(model)
-        cells.append("–" if own is None else f"{own['difference']:+.4f}, {p_text(own['p'])}")
-        cells.append(f"{np.mean([one['seconds'] for one in fits]):.0f}")
-        lines.append(f"| {model} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def _shown(measure: str, values: list[float]) -> str:
-    digits = 1 if measure.endswith("@200") else 4
-    spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.{digits}f}{spread}"
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from experiments.rivals.lists import Scores, Validation
 from experiments.rivals.patience import Patience
+from experiments.rivals.sparse import SparseRows
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -39,40 +40,15 @@ class Graph:
         of_users = np.maximum(np.asarray(adopted.sum(axis=1)).ravel(), 1) ** -0.5
         of_items = np.maximum(np.asarray(adopted.sum(axis=0)).ravel(), 1) ** -0.5
         adopted = adopted.multiply(of_users[:, None]).multiply(of_items[None, :]).tocsr()
-        self.to_users, self.to_items = _sparse(adopted), _sparse(adopted.T.tocsr())
+        self.to_users, self.to_items = SparseRows(adopted), SparseRows(adopted.T.tocsr())
 
     def mean(self, users: Tensor, items: Tensor, n_layers: int) -> tuple[Tensor, Tensor]:
         """The mean of layers 0 to n_layers."""
         sums = users, items
         for _ in range(n_layers):
-            users, items = (
-                _Product.apply(self.to_users, self.to_items, items),
-                _Product.apply(self.to_items, self.to_users, users),
-            )
+            users, items = self.to_users @ items, self.to_items @ users
             sums = sums[0] + users, sums[1] + items
         return sums[0] / (n_layers + 1), sums[1] / (n_layers + 1)
-
-
-class _Product(torch.autograd.Function):
-    """A sparse matrix times a dense one; its transpose, which is at hand, serves the gradient."""
-
-    @staticmethod
-    def forward(ctx, matrix: Tensor, transposed: Tensor, dense: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
-        ctx.transposed = transposed
-        return matrix @ dense
-
-    @staticmethod
-    def backward(ctx, slope: Tensor) -> tuple[None, None, Tensor]:  # type: ignore[no-untyped-def, override]
-        return None, None, ctx.transposed @ slope
-
-
-def _sparse(matrix) -> Tensor:  # type: ignore[no-untyped-def]
-    return torch.sparse_csr_tensor(
-        torch.from_numpy(matrix.indptr.astype(np.int64)),
-        torch.from_numpy(matrix.indices.astype(np.int64)),
-        torch.from_numpy(matrix.data.astype(np.float32)),
-        size=matrix.shape,
-    )
 
 
 class Draws:
