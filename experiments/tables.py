@@ -7,10 +7,11 @@ each of the others. For runs that judge lists at several long-tail shares: after
 accuracy at each share, after `<!-- against NAME MODEL: percent … -->` a model less each of the others there, after
 `<!-- aimed NAME percent: measure … -->` other measures at one share. After `<!-- reliability NAME … -->`, with one or
 several names, how far probabilities are off; after `<!-- fifths NAME: MODEL; … -->` long-tail shares by the number of a
-user's items, from docs/results/tail-steps; after `<!-- similar NAME -->` docs/results/similar/NAME.json; after
-`<!-- dislikes NAME: cutoff places -->` docs/results/rejections/NAME.json; after `<!-- rivals NAME -->` docs/results/rivals/NAME.json; after
-`<!-- kept FOLDER/NAME -->` what a benchmark wrote to docs/results/FOLDER/NAME.json. `plain` is `table` with the models' plain names. --check only checks
-whether the pages are up to date.
+user's items, from docs/results/tail-steps; after `<!-- similar NAME -->` docs/results/similar/NAME.json; after `<!--
+dislikes NAME: cutoff places -->` docs/results/rejections/NAME.json; after `<!-- rivals NAME -->`
+docs/results/rivals/NAME.json; after `<!-- kept FOLDER/NAME -->` what a benchmark wrote to
+docs/results/FOLDER/NAME.json. `plain` is `table` with the models' plain names. --check only checks whether the pages
+are up to date.
 """
 
 import json
@@ -19,9 +20,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from benchmarks.kept_tables import kept_table
-from experiments.dislikes import table as frontier_of_dislikes
+from experiments.dislikes import table as dislikes_table
 from experiments.rivals.table import table as rivals_table
 from experiments.similar_table import similar_table
 
@@ -57,7 +59,7 @@ def block(kind: str, name: str, words: str) -> str:
         "reliability": lambda: reliability_table([name, *words.split()]),
         "fifths": lambda: fifths_table(name, words.split("; ")),
         "similar": lambda: similar_table(name, RESULTS / "similar" / f"{name}.json"),
-        "dislikes": lambda: dislikes_table(name, [int(word) for word in words.split()]),
+        "dislikes": lambda: dislikes_table(kept("rejections", name), *map(int, words.split())) + "\n",
         "rivals": lambda: (
             rivals_table(json.loads((RESULTS / "rivals" / f"{name}.json").read_text(encoding="utf-8"))) + "\n"
         ),
@@ -191,9 +193,9 @@ def fifths_table(name: str, wanted: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def dislikes_table(name: str, cutoff_and_places: list[int]) -> str:
-    found = json.loads((RESULTS / "rejections" / f"{name}.json").read_text(encoding="utf-8"))
-    return frontier_of_dislikes(found, *cutoff_and_places) + "\n"
+def kept(study: str, name: str) -> dict[str, Any]:
+    """What a study of experiments/ wrote."""
+    return dict(json.loads((RESULTS / study / f"{name}.json").read_text(encoding="utf-8")))
 
 
 def off(bins: Sequence[Reliability]) -> tuple[str, str]:
