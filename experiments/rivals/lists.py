@@ -51,6 +51,7 @@ def judged(scores: Scores, split: Split, part: HeldOut, most: int | None = None)
 
 def _lists(scores: Scores, part: HeldOut, users: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     found = scores(users)
-    found = found.masked_fill(torch.from_numpy(part.audience.removed[users].toarray() != 0), -torch.inf)
+    never = part.audience.removed[users].toarray() + part.audience.rejected[users].toarray()
+    found = found.masked_fill(torch.from_numpy(never != 0), -torch.inf)
     top = found.topk(min(LENGTH, found.shape[1]), dim=1)
     return torch.where(top.values > -torch.inf, top.indices, -1).numpy()

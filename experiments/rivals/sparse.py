@@ -7,8 +7,6 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-warnings.filterwarnings("ignore", message="Sparse (CSR|invariant)")
-
 
 class SparseRows:
     """A SciPy matrix; `rows @ dense` has a gradient in `dense`."""
@@ -32,9 +30,12 @@ class _Product(torch.autograd.Function):
 
 
 def _tensor(matrix: sparse.csr_matrix) -> Tensor:
-    return torch.sparse_csr_tensor(
-        torch.from_numpy(matrix.indptr.astype(np.int64)),
-        torch.from_numpy(matrix.indices.astype(np.int64)),
-        torch.from_numpy(matrix.data.astype(np.float32)),
-        size=matrix.shape,
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(matrix.indptr.astype(np.int64)),
+            torch.from_numpy(matrix.indices.astype(np.int64)),
+            torch.from_numpy(matrix.data.astype(np.float32)),
+            size=matrix.shape,
+            check_invariants=True,
+        )
