@@ -53,6 +53,13 @@ def test_every_command_has_an_example_in_its_help():
             assert line.startswith(f"milrec {name}") and line in shown
 
 
+def test_help_is_wrapped_to_the_terminal_and_not_where_the_source_breaks_its_lines():
+    shown = succeeds("evaluate", "--help").stdout
+    assert "what that costs is the difference" in shown
+    shown = succeeds("serve", "--help").stdout
+    assert "\n milrec serve mil=runs/mil ce=runs/ce     two, side by side on the page " in shown
+
+
 def test_every_example_that_can_be_run_here_works(work):
     for name in COMMANDS:  # in their order, in which one makes what the next one needs
         for line in EXAMPLES[name] if name not in ELSEWHERE else ():

@@ -17,6 +17,7 @@ from milrec.cli.errors import in_options, warnings_shown
 from milrec.cli.experiments import demo, experiment, paper, report
 from milrec.cli.fit import evaluate, fit
 from milrec.cli.help.examples import epilog
+from milrec.cli.help.prose import prose
 from milrec.cli.help.settings import FitCommand
 from milrec.cli.help.usage import usage_sentence
 from milrec.cli.lists import export, items, recommend, similar
@@ -79,7 +80,7 @@ _COMMANDS = (demo, download, simulate, prepare, split, fit, evaluate, recommend,
              serve_demo, experiment, paper, report, models, show)  # fmt: skip
 for command in _COMMANDS:
     name = command.__name__.replace("_", "-")
-    app.command(name, epilog=epilog(name), cls=FitCommand if command is fit else None)(command)
+    app.command(name, help=prose(command), epilog=epilog(name), cls=FitCommand if command is fit else None)(command)
 
 
 def main() -> None:

@@ -88,6 +88,7 @@ def recommend(
     if they go on to adopt as much as was held out), popularity (adopters) and interval of the tail. Training and
     validation items are left out, so that lists can be measured on the test part; for lists that go live, give the
     whole data set with --known, and nothing that a user has or rejected is listed.
+
     A rule says how many items (or what share) of every list, or of its first places, come from the short, medium or
     long tail. A rule that cannot be met is met as far as possible; a note, or the column `unmet` of a file, then says
     so. --long-share is a mean over users instead: it takes tail items where they cost the fewest hits.
@@ -214,8 +215,8 @@ def export(
 ) -> None:
     """Write a model as an ONNX file, for other programs and languages.
 
-    The file takes what users adopted (0 or 1, or counts) or the number of a known user, gives a logit for every item,
-    and holds the ids.
+    The file takes what users adopted (0 or 1, or counts) or the number of a known user, and what they rejected if the
+    model reads it; it gives a logit for every item, and holds the ids.
     """
     from milrec.cli.output import say
     from milrec.recommender import Recommender
