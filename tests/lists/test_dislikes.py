@@ -117,7 +117,7 @@ def test_what_does_not_go_together_is_refused(small_catalogue, split, liked, dis
             liked.recommend(users, dislikes=spared, **more)
     with pytest.raises(SettingsError, match="`dislikes` cannot be combined with rules"):
         liked.evaluate(split, dislikes=spared, long_share=0.3)
-    with pytest.raises(SettingsError, match=r"fit one to their rejections: milrec\.fit_dislikes"):
+    with pytest.raises(SettingsError, match=r"fit one to what they reject: milrec\.fit_dislikes"):
         liked.at_cost(1)
     for cost in (-1, float("nan"), "much", True, 1e9):
         with pytest.raises(SettingsError, match="the cost of a dislike must be a number from 0 to 1,000"):
