@@ -10,7 +10,7 @@ MEASURES = ("recall@1", "ndcg@20", "ndcg@100", "short_share@200", "long_share@20
 
 def table(found: dict[str, Any]) -> str:
     """Markdown: the mean over the seeds and its standard deviation, and the difference from MIL."""
-    headings = [*map(_heading, MEASURES), "less MIL, NDCG@100", "seconds"]
+    headings = [*map(_heading, MEASURES), "less MIL, NDCG@100"]
     lines = ["| | " + " | ".join(headings) + " |", "|---" * (len(headings) + 1) + "|"]
     less = {one["model"]: one for one in found.get("less MIL, ndcg@100", [])}
     for model in dict.fromkeys(one["model"] for one in found["fits"] if "ndcg@100" in one):
@@ -18,7 +18,6 @@ def table(found: dict[str, Any]) -> str:
         cells = [_shown(measure, [one[measure] for one in fits]) for measure in MEASURES]
         own = less.get(model)
         cells.append("–" if own is None else f"{own['difference']:+.4f}, {p_text(own['p'])}")
-        cells.append(f"{np.mean([one['seconds'] for one in fits]):.0f}")
         lines.append(f"| {model} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
