@@ -34,7 +34,7 @@ Fit = Callable[[Split, Any, int], Patience]
 GRIDS: dict[str, tuple[Fit, tuple[Any, ...]]] = {
     "LightGCN": (
         lightgcn.fit,
-        tuple(lightgcn.Setting(128, layers, decay) for layers, decay in ((2, 1e-4), (2, 1e-3), (3, 1e-4))),
+        tuple(lightgcn.Setting(128, 2, decay) for decay in (1e-4, 1e-3, 1e-2)),
     ),
     "RecVAE": (recvae.fit, tuple(recvae.Setting(gamma) for gamma in (0.0035, 0.005, 0.01))),
 }
