@@ -1,4 +1,4 @@
-"""Hits against dislikes: python -m experiments.dislikes SPLIT --out FILE [--cutoff 100] [--places 20].
+"""Hits against dislikes: python -m experiments.dislikes SPLIT --out FILE [--cutoff 100].
 
 SPLIT is a split folder with rejections. For each seed two models are fitted: one of adoptions, with rejections taken
 for missing (read by the encoder with --read), and one of rejections (`milrec.fit_dislikes`). Their lists are judged on
@@ -44,23 +44,23 @@ def of_seed(split: Split, seed: int, read: bool) -> dict[str, Any]:
     return found
 
 
-def table(found: dict[str, Any], cutoff: int, places: int) -> str:
-    """Means over seeds, with the share of dislikes relative to rejections taken for missing."""
-    names = (f"ndcg@{cutoff}", f"rejected_share@{places}")
-    lines = [
-        f"| | validation NDCG@{cutoff} | test NDCG@{cutoff} | test dislikes in the first {places} | fewer |",
-        "|---" * 5 + "|",
-    ]
+def table(found: dict[str, Any], cutoff: int) -> str:
+    """Means over seeds; beside the shares of dislikes on test, how many fewer than with rejections taken for missing."""
+    headings = [f"validation NDCG@{cutoff}", f"NDCG@{cutoff}"] + ["NDCG@20"] * (cutoff != 20)
+    headings += [f"dislikes in the first {places}" for places in (5, 20)]
+    lines = ["| | " + " | ".join(headings) + " |", "|---" * (len(headings) + 1) + "|"]
     seeds = list(found["seeds"].values())
 
-    def mean(way: str, part: str, name: str) -> float:
+    def mean(way: str, name: str, part: str = "test") -> float:
         return float(sum(one[way][part][name] for one in seeds) / len(seeds))
 
-    base = mean(next(iter(PLAIN)), "test", names[1])
     for way in seeds[0]:
-        shares = mean(way, "test", names[1])
-        figures = f"{mean(way, 'validation', names[0]):.4f} | {mean(way, 'test', names[0]):.4f} | {100 * shares:.2f} %"
-        lines.append(f"| {way} | {figures} | {100 * (1 - shares / base):.0f} % |")
+        cells = [f"{mean(way, f'ndcg@{cutoff}', 'validation'):.4f}", f"{mean(way, f'ndcg@{cutoff}'):.4f}"]
+        cells += [f"{mean(way, 'ndcg@20'):.4f}"] * (cutoff != 20)
+        for places in (5, 20):
+            shares = [mean(one, f"rejected_share@{places}") for one in (way, next(iter(PLAIN)))]
+            cells.append(f"{100 * shares[0]:.2f} % ({100 * (shares[0] / shares[1] - 1):+.0f} %)")
+        lines.append(f"| {way} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -70,7 +70,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON of all measures")
     parser.add_argument("--read", action="store_true", help="the model of adoptions reads rejections, too")
     parser.add_argument("--cutoff", type=int, default=100, help="of NDCG in the table: 10, 20 or 100")
-    parser.add_argument("--places", type=int, default=20, help="in which dislikes are counted: 5 or 20")
     parser.add_argument("--table", action="store_true", help="print the table of FILE and fit nothing")
     options = parser.parse_args()
     found: dict[str, Any] = {"seeds": {}}
@@ -83,7 +82,7 @@ def main() -> None:
             if str(seed) not in found["seeds"]:
                 found["seeds"][str(seed)] = of_seed(split, seed, options.read)
                 options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(table(found, options.cutoff, options.places))  # noqa: T201
+    print(table(found, options.cutoff))  # noqa: T201
 
 
 if __name__ == "__main__":

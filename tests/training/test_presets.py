@@ -246,6 +246,14 @@ def test_data_with_few_users_is_not_sparse_for_that_alone():
     assert Shape(1_892, 17_632, 74_268).sparse  # Last.fm-2K
 
 
+@pytest.mark.parametrize("name", ["rejected_exponent", "rejected_weight"])
+def test_a_setting_of_a_term_that_is_left_out_is_refused(name):
+    with pytest.raises(SettingsError, match=f"^{name} does nothing with rejected_as=missing; set rejected_as=rejected"):
+        settings_for("dae", "mil", {name: 2})
+    chosen = settings_for("dae", "mil", {name: 2, "rejected_as": "rejected"})
+    assert getattr(chosen.loss, name) == 2
+
+
 def test_biases_start_at_zero_where_items_are_rejected_too():
     assert settings_for().for_data(Shape(1_892, 17_632, 74_268, 1)).training.start_bias == "zero"
 

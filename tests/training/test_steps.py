@@ -25,14 +25,15 @@ from milrec.training.steps.step import Step
 RATE, N_STEPS = 1e-2, 5
 QUICK = {"n_factors": 6, "batch_size": 40, "learning_rate": RATE, "schedule": "constant", "iterations": N_STEPS}
 TARGET_SETS = ("per_user", "shared", "expectation", "all")
-ODD = {"missing_weight": 50, "missing_exponent": 2.5, "adopted_exponent": 2.3, "rejected_exponent": 1.7}
+TERM = {"rejected_as": "rejected"}  # by default MIL takes rejections for missing
+ODD = {**TERM, "missing_weight": 50, "missing_exponent": 2.5, "adopted_exponent": 2.3, "rejected_exponent": 1.7}
 LOSSES: list[tuple[str, dict]] = [
     ("square", {"decoder": "linear"}),
     ("square", {"decoder": "sigmoid"}),
     ("pointwise", {}),
     ("pairwise", {}),
     ("pairwise", {"decoder": "linear"}),
-    ("mil", {}),
+    ("mil", TERM),
     ("mil", ODD),
 ]
 CASES = [

@@ -73,6 +73,13 @@ class GradientFit(_Sections):
     target_set: TargetSettings | None = None  # None: the loss uses all items (multinomial)
     training: TrainingSettings
 
+    def with_values(self, values: Mapping[str, Any]) -> Self:
+        made = super().with_values(values)
+        idle = sorted(key for key in values if key in ("rejected_exponent", "rejected_weight"))
+        if idle and made.target_set is not None and made.target_set.rejected_as == "missing":
+            raise SettingsError(f"{idle[0]} does nothing with rejected_as=missing; set rejected_as=rejected too")
+        return made
+
     @model_validator(mode="after")
     def _sections_fit_together(self) -> GradientFit:
         name, loss = self.model.model, self.loss.loss
