@@ -45,7 +45,7 @@ def of_seed(split: Split, seed: int, read: bool) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any], cutoff: int) -> str:
-    """Means over seeds; beside the shares of dislikes on test, how many fewer than with rejections taken for missing."""
+    """Means over seeds; beside shares of dislikes on test, how many fewer than with rejections taken for missing."""
     headings = [f"validation NDCG@{cutoff}", f"NDCG@{cutoff}"] + ["NDCG@20"] * (cutoff != 20)
     headings += [f"dislikes in the first {places}" for places in (5, 20)]
     lines = ["| | " + " | ".join(headings) + " |", "|---" * (len(headings) + 1) + "|"]

@@ -1,5 +1,6 @@
 """Lists by P(adopted) - c·P(rejected), against the same worked out for all items at once."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -212,6 +213,8 @@ def test_the_commands_do_the_same(split, liked, disliked, tmp_path):
     refused = failing("evaluate", "liked", "split", "--dislikes", "liked", cwd=tmp_path)
     assert "--dislikes takes one of what they reject" in refused
     assert "there is no model folder" in failing(*asked[:-1], "nowhere", cwd=tmp_path)
+    shown = succeeds("show", "dislikes", cwd=tmp_path).stdout
+    assert re.search(rf"adopted +{split.train.adopted.nnz:,}\n +rejected +{split.train.rejected.nnz:,}\n", shown)
     refused = failing("fit", "split", "--out", "other", "--predict", "rejections", "--cluster", "local", cwd=tmp_path)
     done = succeeds("recommend", "dislikes", "--user", user, cwd=tmp_path)
     assert "this model predicts what users reject" in done.stderr

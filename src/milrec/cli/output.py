@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from milrec.data.roles import REJECTIONS
 from milrec.errors import FolderError, printable
 from milrec.losses import LOSSES
 from milrec.models.settings import MODELS
@@ -195,6 +196,9 @@ def show_folder(manifest: Manifest) -> None:
         for name, value in manifest.facts.items()
         if name not in ("settings", "history", "recipe", "calibration")
     }
+    if facts.get("predicts") == REJECTIONS and {"adopted", "rejected"} <= set(facts):  # it learned them exchanged
+        facts |= {"adopted": facts["rejected"], "rejected": facts["adopted"]}
+        facts.pop("density", None)
     facts_table(f"{manifest.path}: a milrec {manifest.kind} folder, checked", {"kind": manifest.kind, **facts})
     if history is not None and history.iterations:
         kept = f", the weights of step {history.kept_iteration} kept" if history.measures else ""
