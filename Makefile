@@ -21,7 +21,7 @@ serve-demo: $(VENV)/.installed
 
 # Tests and checks at once, three workers on two cores: many tests wait for a process. What `make check` says comes last.
 test: browser proxy $(VENV)/.installed-test
-	@$(MAKE) --no-print-directory check >$(VENV)/check.log 2>&1 & check=$$!; \
+	@make --no-print-directory check >$(VENV)/check.log 2>&1 & check=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup; tests=$$?; \
 	wait $$check; checks=$$?; cat $(VENV)/check.log; exit $$((tests + checks))
 
