@@ -84,7 +84,9 @@ class Study:
 
     def compare(self) -> None:
         """Every model less MIL over the same users, each user's value the mean over the seeds."""
-        models = list(dict.fromkeys(one["model"] for one in self.found["fits"]))
+        models = list(dict.fromkeys(one["model"] for one in self.found["fits"] if COMPARED[0] in one))
+        if "MIL" not in models or len(models) == 1:
+            return
         means = {
             measure: {model: self._mean(model, measure) for model in sorted(models, key=lambda one: one != "MIL")}
             for measure in COMPARED
