@@ -19,11 +19,8 @@ demo: $(VENV)/.installed
 serve-demo: $(VENV)/.installed
 	$(BIN)/milrec serve-demo --out milrec-serve-demo
 
-# Tests and checks at once, three workers on two cores: many tests wait for a process. What `make check` says comes last.
-test: browser proxy $(VENV)/.installed-test
-	@make --no-print-directory check >$(VENV)/check.log 2>&1 & check=$$!; \
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup; tests=$$?; \
-	wait $$check; checks=$$?; cat $(VENV)/check.log; exit $$((tests + checks))
+test: check browser proxy
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

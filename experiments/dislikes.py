@@ -58,8 +58,9 @@ def table(found: dict[str, Any], cutoff: int) -> str:
         cells = [f"{mean(way, f'ndcg@{cutoff}', 'validation'):.4f}", f"{mean(way, f'ndcg@{cutoff}'):.4f}"]
         cells += [f"{mean(way, 'ndcg@20'):.4f}"] * (cutoff != 20)
         for places in (5, 20):
-            shares = [mean(one, f"rejected_share@{places}") for one in (way, next(iter(PLAIN)))]
-            cells.append(f"{100 * shares[0]:.2f} % ({100 * (shares[0] / shares[1] - 1):+.0f} %)")
+            share, usual = (mean(one, f"rejected_share@{places}") for one in (way, next(iter(PLAIN))))
+            fewer = round(100 * (1 - share / usual))
+            cells.append(f"{100 * share:.2f} %" + (f" ({fewer} % fewer)" if fewer > 0 else ""))
         lines.append(f"| {way} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -21,13 +21,10 @@ from experiments.polynomials import (
     Autoencoder,
     Data,
     Setting,
-    Study,
     fit,
     measured,
-    plain,
-    rounded,
-    say,
 )
+from experiments.study import Study, plain, rounded, say
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -162,7 +159,7 @@ def run(study: Study, data: Data, variant: str, place: int) -> None:
         return
     started = time.monotonic()
     model, validation, step = fit(data, LOSSES[MIL], setting, 0, build)
-    lists = measured(model, data, data.split.validation, 200)
+    lists = measured(model, data, data.split.validation)
     one: dict[str, Any] = wanted | {"validation": validation, "step": step, "long_share": lists["long_share"].mean()}
     study.found["fits"].append(rounded(one | {"seconds": time.monotonic() - started}))
     study.write()

@@ -1,4 +1,4 @@
-"""Other missing terms than MIL's, tried out: python experiments/polynomials.py SPLIT --out FILE.
+"""Other missing terms than MIL's, tried out: python -m experiments.polynomials SPLIT --out FILE.
 
 SPLIT is a split folder (`milrec split`). Each missing term of docs/theory.md is fitted in a plain PyTorch loop: a
 denoising autoencoder as milrec's default, but with 100 factors. All polynomials tell the same probabilities apart (see
@@ -10,9 +10,7 @@ table and fits nothing.
 
 import argparse
 import copy
-import json
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,14 +19,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from experiments.judged import judged
+from experiments.study import Study, p_text, plain, rounded, say
 from scipy.sparse.linalg import svds
 from torch import Tensor, nn
 from torch.nn.functional import dropout, softplus
 
 from milrec.data.splits import HeldOut, Split
-from milrec.metrics import ranking, tail
 from milrec.metrics.comparison import compare, holm
-from milrec.storage import new_file
 from milrec.torch import expected_weight, n_missing_drawn
 
 CAP = 20 * 1e6 * 0.5**19  # odds over w that MIL's default takes to q = 1: 38.1
@@ -184,7 +182,7 @@ def fit(
             for mean, own in zip(averaged.parameters(), model.parameters(), strict=True):
                 mean.data.lerp_(own.data, share)
         if step % VALIDATE_EVERY == 0:
-            measure = float(measured(averaged, data, data.split.validation, 100, VALIDATION_USERS)["ndcg@100"].mean())
+            measure = float(measured(averaged, data, data.split.validation, VALIDATION_USERS)["ndcg@100"].mean())
             if measure > best[1]:
                 best = copy.deepcopy(averaged), measure, step
             elif step - max(best[2], WARMUP) >= PATIENCE * VALIDATE_EVERY:
@@ -192,29 +190,10 @@ def fit(
     return best
 
 
-@torch.no_grad()
-def measured(
-    model: Autoencoder, data: Data, part: HeldOut, length: int, most: int | None = None
-) -> dict[str, np.ndarray]:
+def measured(model: Autoencoder, data: Data, part: HeldOut, most: int | None = None) -> dict[str, np.ndarray]:
     """NDCG@100, recall@1 and the percentage of the list in the long tail, for each user with held-out items."""
-    users = np.flatnonzero(np.diff(part.targets.indptr))
-    if most is not None and len(users) > most:
-        users = np.sort(np.random.default_rng(0).choice(users, most, replace=False))
-    lists = []
-    for block in np.array_split(users, -(-len(users) // 500)):
-        scores = model(data.inputs[torch.from_numpy(block)])
-        scores[torch.from_numpy(part.audience.removed[block].toarray() != 0)] = -math.inf
-        found = scores.topk(min(length, scores.shape[1]), dim=1)
-        lists.append(torch.where(found.values > -math.inf, found.indices, -1).numpy())
-    top = np.concatenate(lists)
-    targets = part.targets
-    hits = ranking.find_hits(top, [targets.indices[targets.indptr[user] : targets.indptr[user + 1]] for user in users])
-    shares = tail.list_shares(top, tail.tail_intervals(data.split.train.popularity()))
-    return {
-        "ndcg@100": ranking.ndcg(hits, 100),
-        "recall@1": ranking.recall(hits, 1),
-        "long_share": 100 * shares[:, tail.TailInterval.LONG],
-    }
+    found = judged(lambda users: model(data.inputs[torch.from_numpy(users)]), data.split, part, most)
+    return {"ndcg@100": found["ndcg@100"], "recall@1": found["recall@1"], "long_share": found["long_share@200"]}
 
 
 @torch.no_grad()
@@ -226,26 +205,9 @@ def spread(model: Autoencoder, data: Data, centre: float) -> dict[str, float]:
     return {"q1": float(low), "q50": float(middle), "q99": float(high), "below_centre": float((q < centre).mean())}
 
 
-@dataclass
-class Study:
-    """What is finished, in FILE and in FILE.users."""
-
-    path: Path
-    found: dict[str, Any]
-
-    @classmethod
-    def at(cls, path: Path) -> "Study":
-        return cls(path, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"fits": []})
-
-    def has(self, wanted: dict[str, Any]) -> bool:
-        return any(wanted.items() <= one.items() for one in self.found["fits"])
-
+class PolynomialStudy(Study):
     def users_of(self, loss: str, seed: int) -> Path:
         return Path(f"{self.path}.users") / f"{list(LOSSES).index(loss)}-{seed}.npz"
-
-    def write(self) -> None:
-        with new_file(self.path) as draft:
-            draft.write_text(json.dumps(self.found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
     def run(self, data: Data, loss: str, setting: Setting, seed: int) -> None:
         """One fit, unless it is finished; with a seed that is judged, also on the test part."""
@@ -256,7 +218,7 @@ class Study:
         model, validation, step = fit(data, LOSSES[loss], setting, seed)
         one = wanted | {"validation": validation, "step": step}
         if seed in SEEDS:
-            per_user = measured(model, data, data.split.test, 200)
+            per_user = measured(model, data, data.split.test)
             self.users_of(loss, seed).parent.mkdir(exist_ok=True)
             np.savez_compressed(self.users_of(loss, seed), **per_user)
             centre = getattr(LOSSES[loss], "centre", 0.5)
@@ -287,15 +249,6 @@ class Study:
         self.write()
 
 
-def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
-def rounded(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in values.items()}
-
-
 def table(found: dict[str, Any]) -> str:
     """Markdown: the mean over the seeds and its standard deviation, and the difference from MIL."""
     lines = ["| | A | rate | λ | step | NDCG@100 | recall@1 | long tail, % | less MIL, NDCG@100 |", "|---" * 9 + "|"]
@@ -313,22 +266,13 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def plain(number: float) -> str:
-    """1e6 and 5e-6, not 1e+06 and 5e-06."""
-    return f"{number:.3g}".replace("e+0", "e").replace("e-0", "e-")
-
-
-def p_text(p: float) -> str:
-    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Other missing terms than MIL's, tried out.")
     parser.add_argument("split", type=Path, help="a split folder")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON of all finished fits")
     parser.add_argument("--table", action="store_true", help="print the table of FILE and fit nothing")
     options = parser.parse_args()
-    study = Study.at(options.out)
+    study = PolynomialStudy.at(options.out)
     if not options.table:
         torch.set_num_threads(1)
         n_fits = len(LOSSES) * (len(SETTINGS) + len(SEEDS))

@@ -7,8 +7,8 @@ each of the others. For runs that judge lists at several long-tail shares: after
 accuracy at each share, after `<!-- against NAME MODEL: percent … -->` a model less each of the others there, after
 `<!-- aimed NAME percent: measure … -->` other measures at one share. After `<!-- reliability NAME … -->`, with one or
 several names, how far probabilities are off; after `<!-- fifths NAME: MODEL; … -->` long-tail shares by the number of a
-user's items, from docs/results/tail-steps; after `<!-- similar NAME -->` docs/results/similar/NAME.json; after `<!--
-dislikes NAME: cutoff -->` docs/results/rejections/NAME.json; after `<!-- rivals NAME -->`
+user's items, from docs/results/tail-steps; after `<!-- similar NAME -->` docs/results/similar/NAME.json; after
+`<!-- dislikes NAME: cutoff -->` docs/results/rejections/NAME.json; after `<!-- rivals NAME -->`
 docs/results/rivals/NAME.json; after `<!-- kept FOLDER/NAME -->` what a benchmark wrote to
 docs/results/FOLDER/NAME.json. `plain` is `table` with the models' plain names. --check only checks whether the pages
 are up to date.
@@ -60,9 +60,7 @@ def block(kind: str, name: str, words: str) -> str:
         "fifths": lambda: fifths_table(name, words.split("; ")),
         "similar": lambda: similar_table(name, RESULTS / "similar" / f"{name}.json"),
         "dislikes": lambda: dislikes_table(kept("rejections", name), int(words)) + "\n",
-        "rivals": lambda: (
-            rivals_table(json.loads((RESULTS / "rivals" / f"{name}.json").read_text(encoding="utf-8"))) + "\n"
-        ),
+        "rivals": lambda: rivals_table(kept("rivals", name)) + "\n",
         "kept": lambda: kept_table(RESULTS / f"{name}.json"),
     }
     return whole[kind]() if kind in whole else run_block(kind, Results.read(RESULTS / f"{name}.json"), words)

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, settings
 import milrec
 from milrec.data.interactions import Interactions
 
-LARGE_GROUPS = ("experiment", "serve", "cluster", "torture", "pages", "cli")  # minutes each
 REAL_DATA = os.environ.get("MILREC_TEST_DATA")  # a folder of real data sets; `make test` sets it where there is one
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -42,18 +41,10 @@ def browser():
 
 @pytest.hookimpl(tryfirst=True)  # before pytest itself leaves tests out by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that uses the fixture `browser`, so that -m 'not browser' runs where there is none. Large groups
-    come first, so that no worker is left with one of them at the end.
-    """
+    """Mark every test that uses the fixture `browser`, so that -m 'not browser' runs where there is none."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
-    items.sort(key=_place)
-
-
-def _place(item: pytest.Item) -> int:
-    group = next((mark.args[0] for mark in item.iter_markers("xdist_group")), None)
-    return LARGE_GROUPS.index(group) if group in LARGE_GROUPS else len(LARGE_GROUPS)
 
 
 @pytest.fixture(scope="session")

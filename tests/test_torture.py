@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the campaign needs Linux"),
-    pytest.mark.xdist_group("torture"),
-]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the campaign needs Linux")
 
 ROOT = Path(__file__).resolve().parents[1]
 CASES = sorted((ROOT / "tests" / "cases").glob("*.json"))

@@ -2,31 +2,28 @@
 
 SPLIT is a split folder (`milrec split`). Each model here is written from its paper. It is fitted with every setting of
 GRIDS and seed 0; the setting that is best on validation is fitted with seed 1, and only this fit is judged on the test
-part: fits take ten times as long as milrec's. Those are fitted with their defaults and seeds 1, 2 and 3. FILE is
+part, as a fit takes up to half an hour. milrec's own are fitted with their defaults and seeds 1, 2 and 3. FILE is
 rewritten after each fit, and a restart goes on from it; what each user got is kept beside it, in FILE.users, for
 paired comparisons with MIL. --table prints FILE as a table and fits nothing.
 """
 
 import argparse
-import json
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from experiments.polynomials import rounded, say
+from experiments.judged import MEASURES, PerUser, judged
 from experiments.rivals import lightgcn, recvae
-from experiments.rivals.lists import MEASURES, PerUser, judged
 from experiments.rivals.patience import Patience
 from experiments.rivals.table import table
+from experiments.study import Study, rounded, say
 
 import milrec
 from milrec.data.splits import Split
 from milrec.metrics.comparison import compare_with_first
-from milrec.storage import new_file
 
 SEARCH_SEED, SEEDS = 0, (1, 2, 3)
 RIVAL_SEEDS = SEEDS[:1]
@@ -47,20 +44,7 @@ OURS: dict[str, dict[str, Any]] = {
 COMPARED = ("ndcg@100", "recall@1")
 
 
-@dataclass
-class Study:
-    """What is finished, in FILE and in FILE.users."""
-
-    path: Path
-    found: dict[str, Any]
-
-    @classmethod
-    def at(cls, path: Path) -> "Study":
-        return cls(path, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"fits": []})
-
-    def finished(self, **wanted: Any) -> dict[str, Any] | None:
-        return next((one for one in self.found["fits"] if wanted.items() <= one.items()), None)
-
+class RivalStudy(Study):
     def add(self, fit: dict[str, Any], per_user: PerUser | None = None) -> None:
         if per_user is not None:
             self.users_of(fit["model"], fit["seed"]).parent.mkdir(exist_ok=True)
@@ -72,10 +56,6 @@ class Study:
 
     def users_of(self, model: str, seed: int) -> Path:
         return Path(f"{self.path}.users") / f"{model}-{seed}.npz"
-
-    def write(self) -> None:
-        with new_file(self.path) as draft:
-            draft.write_text(json.dumps(self.found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
     def chosen(self, model: str) -> dict[str, Any]:
         """The setting that is best on validation."""
@@ -102,31 +82,27 @@ class Study:
         return np.asarray(np.mean([np.load(one)[measure] for one in kept if one.exists()], axis=0))
 
 
-def fit_rival(study: Study, split: Split, model: str, setting: Any, seed: int) -> None:
+def fit_rival(study: RivalStudy, split: Split, model: str, setting: Any, seed: int) -> None:
     """One fit, unless it is finished; with a seed that is judged, also on the test part."""
     wanted = {"model": model, "setting": asdict(setting), "seed": seed}
-    if study.finished(**wanted):
+    if study.has(wanted):
         return
-    started = time.monotonic()
     found = GRIDS[model][0](split, setting, seed)
     if found.scores is None:
         raise SystemExit(f"{model} was never better than nothing on validation")
-    seconds = round(time.monotonic() - started)
     per_user = judged(found.scores, split, split.test) if seed in RIVAL_SEEDS else None
-    study.add(wanted | {"validation": found.best, "epoch": found.epoch, "seconds": seconds}, per_user)
+    study.add(wanted | {"validation": found.best, "epoch": found.epoch}, per_user)
 
 
-def fit_ours(study: Study, split: Split, name: str, seed: int) -> None:
-    if study.finished(model=name, seed=seed):
+def fit_ours(study: RivalStudy, split: Split, name: str, seed: int) -> None:
+    if study.has({"model": name, "seed": seed}):
         return
-    started = time.monotonic()
     model = milrec.fit(split, seed=seed, **OURS[name])
-    seconds = round(time.monotonic() - started)
     found = model.evaluate(split, "test")
     validation = model.evaluate(split, "validation").measures["ndcg@100"]
     per_user = {measure: found.per_user[measure] for measure in MEASURES if measure in found.per_user}
     shares = {measure: np.full(found.n_users, found.measures[measure]) for measure in MEASURES}
-    one = {"model": name, "setting": {}, "seed": seed, "validation": validation, "seconds": seconds}
+    one = {"model": name, "setting": {}, "seed": seed, "validation": validation}
     study.add(one, shares | per_user)
 
 
@@ -137,7 +113,7 @@ def main() -> None:
     parser.add_argument("--only", choices=(*GRIDS, *OURS), action="append", help="only this model; may be repeated")
     parser.add_argument("--table", action="store_true", help="print the table of FILE and fit nothing")
     options = parser.parse_args()
-    study = Study.at(options.out)
+    study = RivalStudy.at(options.out)
     if not options.table:
         torch.set_num_threads(1)
         split = Split.load(options.split)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from experiments.rivals.lists import Scores, Validation
+from experiments.judged import Scores, Validation
 from experiments.rivals.patience import Patience
 from experiments.rivals.sparse import SparseRows
 from torch import Tensor

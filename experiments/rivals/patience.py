@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from experiments.rivals.lists import Scores, Validation
+from experiments.judged import Scores, Validation
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from experiments.polynomials import p_text
+from experiments.study import p_text
 
 MEASURES = ("recall@1", "ndcg@20", "ndcg@100", "short_share@200", "long_share@200")
 

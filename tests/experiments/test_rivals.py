@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from experiments.judged import MEASURES, judged
 from experiments.rivals import lightgcn, recvae
-from experiments.rivals.lists import MEASURES, judged
 from experiments.rivals.sparse import SparseRows
 from scipy import sparse
 from torch.distributions import Categorical, MixtureSameFamily, Normal
